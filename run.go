@@ -1,0 +1,218 @@
+package rlc
+
+import "time"
+
+// Trigger says what fired a run.
+type Trigger string
+
+// The triggers.
+const (
+	ByCron   Trigger = "cron"
+	ByConfig Trigger = "config" // a person changed the config repository
+	ByPerson Trigger = "person" // somebody asked
+)
+
+// Stage is how far a run has come. Each stage is recorded before the next
+// begins; a run that was killed goes on from its stage.
+type Stage string
+
+// The stages, in order.
+const (
+	Claimed  Stage = "claimed"  // the slot is ours
+	Stored   Stage = "stored"   // changes, proposals and outbox rows are recorded
+	Finished Stage = "finished" // everything in the outbox is published
+)
+
+// Result is how a run ended.
+type Result string
+
+// The results. The empty result means that the run is not over.
+const (
+	ResultOK       Result = "ok"       // every bucket decided, or held for lack of evidence
+	ResultDegraded Result = "degraded" // one held by a failed or partial read
+	ResultFailed   Result = "failed"
+	ResultRefused  Result = "refused" // the fleet breaker: nothing was published
+)
+
+// Run is one pass over the services.
+type Run struct {
+	ID       string    // trigger + slot, safe in a URL and a trailer
+	Trigger  Trigger   //
+	Service  string    // only this one; "" for all
+	Now      time.Time // fixed for every bucket
+	Epoch    uint64    // the leader's
+	Commit   string    // the base branch's commit that policies were read from
+	Stage    Stage
+	Result   Result
+	Detail   string // one sentence for people: why it failed or was refused
+	Actor    string // who asked; "" for cron
+	Started  time.Time
+	Finished time.Time // zero until it is over
+	Held     int       // quotas held
+	Changed  int       // quotas in its proposals
+	Total    int       // quotas looked at
+	Reused   string    // id of the run whose stored result this one resumed; ""
+}
+
+// Change is what a run found for one bucket's key: before, after, and why. New
+// equals Old where nothing moves.
+type Change struct {
+	RunID     string         `json:"run"`
+	Service   string         `json:"service"`
+	Bucket    string         `json:"bucket"`
+	Key       Key            `json:"key,omitempty"`
+	At        time.Time      `json:"at"` // the run's now
+	Old       *Limit         `json:"old"`
+	New       *Limit         `json:"new"`
+	OldMode   Mode           `json:"old_mode,omitempty"` // the quota's own mode line
+	NewMode   Mode           `json:"new_mode,omitempty"`
+	Held      string         `json:"held,omitempty"`     // rule that held the quota; "" where decided
+	HeldWhy   string         `json:"held_why,omitempty"` // for people
+	Failed    bool           `json:"failed,omitempty"`   // held by a failed or partial read
+	Estimate  *Limit         `json:"estimate"`           // before the guards, unclamped; nil where abstained
+	Look      string         `json:"look,omitempty"`     // why a person should look
+	Reasons   []Reason       `json:"reasons"`
+	Why       string         `json:"why"`
+	Policy    string         `json:"policy"`      // kind
+	PolicyID  string         `json:"policy_hash"` // hash of kind and parameters
+	InputID   string         `json:"input_hash"`
+	Peak      Peak           `json:"peak"`
+	ValidDays float64        `json:"valid_days"`
+	Coverage  Ratio          `json:"coverage"`
+	Flags     []Flag         `json:"flags"`
+	Offered   float64        `json:"offered"`   // requests in the window
+	LastHour  *Rate          `json:"last_hour"` // mean of the last closed hour, nil where unknown
+	Backtest  ChangeBacktest `json:"backtest"`
+}
+
+// ChangeBacktest holds the replay of the quota in force and of the proposed
+// one; nil where that quota does not exist or history is unknown.
+type ChangeBacktest struct {
+	Old *Backtest `json:"old"`
+	New *Backtest `json:"new"`
+}
+
+// ID identifies the quota within its service.
+func (c *Change) ID() string { return QuotaID(c.Bucket, c.Key) }
+
+// Moves reports whether the change would alter quotas.yaml.
+func (c *Change) Moves() bool {
+	if c.New == nil {
+		return false
+	}
+	return c.Old == nil || *c.Old != *c.New || c.OldMode != c.NewMode
+}
+
+// ProposalState is where a proposal stands.
+type ProposalState string
+
+// The states. A proposal starts pending and ends accepted, rejected,
+// superseded or empty.
+const (
+	Pending    ProposalState = "pending"    // stored, its outbox row not yet carried out
+	Open       ProposalState = "open"       // published for review
+	Accepted   ProposalState = "accepted"   // found on the base branch
+	Rejected   ProposalState = "rejected"   // by a person, with a reason
+	Superseded ProposalState = "superseded" // a newer one took its place
+)
+
+// Proposal is the changes put up for one service by one run.
+type Proposal struct {
+	ID      string // RunID + service, safe in a URL
+	RunID   string
+	Service string
+	State   ProposalState
+	URL     string // the page where it is reviewed
+	Branch  string // rlc/<service>
+	Commit  string // the branch's commit once published
+	Base    string // the base branch's commit it was made on
+	Content string // hash of the quotas it would put in force
+	Human   bool   // a person has committed to the branch: hands off
+	Created time.Time
+	Decided time.Time // zero until decided
+	Actor   string    // who decided
+	Reason  string    // why it was rejected
+	Error   string    // why publishing failed last; "" when fine
+	Changes []Change  // those that move
+}
+
+// Verdict is a person's word on a flagged window of a series.
+type Verdict struct {
+	ID      string    `json:"id"`
+	Service string    `json:"service"`
+	Bucket  string    `json:"bucket"`
+	Key     Key       `json:"key,omitempty"`
+	Window            // its Reason is the person's
+	Count   bool      `json:"count"` // true: it is traffic; false: leave it out
+	Actor   string    `json:"actor"`
+	At      time.Time `json:"at"`
+}
+
+// Ack is an enforcer's word on the newest snapshot it was sent.
+type Ack struct {
+	Enforcer string    `json:"enforcer"` // its name
+	Zone     string    `json:"zone,omitempty"`
+	Version  Version   `json:"version"` // in force there
+	At       time.Time `json:"at"`
+	Refused  string    `json:"refused,omitempty"` // why it refused what came last; "" when in force
+}
+
+// AuditEntry is one act. It is written in the act's own transaction and never
+// changed.
+type AuditEntry struct {
+	ID     string    `json:"id"`
+	At     time.Time `json:"at"`
+	Actor  string    `json:"actor"`
+	Action string    `json:"action"` // proposal.accept, proposal.reject, run.ask, verdict.set, …
+	Object string    `json:"object"`
+	Detail string    `json:"detail"`
+}
+
+// Page asks for a part of a list. Number starts at 1; Size 0 means 50.
+type Page struct {
+	Number int
+	Size   int
+}
+
+// Offset is how many rows come before the page, and Limit how many it holds.
+func (p Page) Offset() int { return (max(p.Number, 1) - 1) * p.Limit() }
+
+// Limit is the page's size, 50 by default, at most 1000.
+func (p Page) Limit() int {
+	if p.Size <= 0 {
+		return 50
+	}
+	return min(p.Size, 1000)
+}
+
+// ServiceSummary is a service as the lists show it, kept up to date as heads,
+// runs and counts come in, so that no page computes over all services.
+type ServiceSummary struct {
+	Name         string
+	Owners       []string
+	Buckets      int     // quotas and caps with a limit in force or a policy
+	Enforcing    int     // of them
+	Desired      int     // quotas in force
+	Held         int     // quotas held by the last run
+	Offered      Rate    // mean of the last closed hour over quota buckets
+	LimitSum     Rate    // Σ of quota rates
+	Capacity     Rate    // declared; 0 for none
+	Headroom     *Ratio  // the least (limit − peak) / limit of its quotas; nil where unknown
+	HeadroomAt   string  // that quota's ID
+	Trend        []Rate  // hourly highest offered of the last 7 days, for the sparkline
+	VirtualDrops float64 // last 24 h
+	Drops        float64 // last 24 h
+	OpenReview   string  // id of the open proposal; ""
+	Problem      string  // why its policy is not read; ""
+	Updated      time.Time
+}
+
+// Count is what enforcers counted for one quota over a window of time.
+type Count struct {
+	Service      string  `json:"service"`
+	Bucket       string  `json:"bucket"`
+	Key          Key     `json:"key,omitempty"`
+	Offered      float64 `json:"offered"`
+	Drops        float64 `json:"drops"`
+	VirtualDrops float64 `json:"virtual_drops"`
+}
