@@ -1,0 +1,45 @@
+# RLC. Everything a person needs is `make run` and `make test`.
+SHELL := /bin/bash
+GO    ?= go
+BIN   := bin
+TOOL  := $(GO) tool -modfile=internal/tools/go.mod
+export GOFLAGS := -buildvcs=false
+
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+
+build: ## build bin/rlc and bin/enforcer
+	@mkdir -p $(BIN)
+	@echo "building (the first time takes a few minutes)…" >&2
+	$(GO) build -trimpath -ldflags='-s -w' -o $(BIN)/ ./cmd/...
+
+run: build ## build and run the demo: the whole loop on real traffic, on http://127.0.0.1:8080
+	$(BIN)/rlc demo
+
+test: needs ## install what the tests need and run every suite
+	.ci/test
+
+needs: ## install the programs that tests use (as root on Debian; else name what is missing)
+	.ci/needs
+
+lint: ## gofmt, vet, staticcheck, the floors, what pages must not do
+	@out=$$(gofmt -l $$(git ls-files '*.go' | grep -v '_templ\.go$$')); [ -z "$$out" ] || { echo "gofmt wants:"; echo "$$out"; exit 1; }
+	$(GO) vet ./...
+	$(TOOL) staticcheck ./...
+	$(GO) test ./internal/archtest
+
+generate: ## regenerate what is generated (templ components)
+	$(TOOL) templ generate -path web >/dev/null
+
+verify: ## generated files are fresh, go.mod is tidy, no called vulnerability
+	.ci/verify
+
+bench: ## the benchmarks, with figures
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+clean: ## remove what was built (the demo's data stays in demo-data)
+	rm -rf $(BIN)
+
+.PHONY: help build run test needs lint generate verify bench clean
