@@ -207,6 +207,16 @@ type ServiceSummary struct {
 	Updated      time.Time
 }
 
+// ServiceFilter narrows and orders a list of service summaries. The zero value
+// is every service by name.
+type ServiceFilter struct {
+	Query   string // part of the name or of an owner; "" for all
+	Owner   string // exactly this owner; "" for all
+	Unowned bool   // only services without an owner
+	Sort    string // "name" (also ""), "headroom" (unknown ones last), "virtual_drops" or "drops"
+	Desc    bool
+}
+
 // Count is what enforcers counted for one quota over a window of time.
 type Count struct {
 	Service      string  `json:"service"`
