@@ -1,0 +1,190 @@
+// Package stat holds arithmetic over plain slices: quantiles, sketches,
+// seasonal profiles.
+package stat
+
+import (
+	"math"
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/openrlc/rlc"
+)
+
+// The tail law. Of every UTC day the tail keeps each sample above the series'
+// running 28-day 95 % point, and the day's own top 5 %: more than the top 1 %
+// that a backtest needs, so that the kept samples of 28 days always hold the
+// upper 5 % of the window and the running point can be taken from them (see
+// Running).
+const (
+	tailShare = 0.05
+	// tailTies bounds what ties may add: where the samples equal to the day's
+	// 95 % point would swell the share to more than this (a constant series, or
+	// one that counts a request a minute), the floor lies just above them and
+	// the hourly maximum is what is known of them.
+	tailTies = 2 * tailShare
+	// tailMax bounds a day's tail whatever the step: two days of minutes. A
+	// minute series always keeps what the law asks; at finer steps a day that
+	// lies above its past altogether keeps its highest samples and a higher
+	// floor.
+	tailMax = 2 * 24 * 60
+)
+
+const day = 24 * time.Hour
+
+// Summarise turns a whole series into its History: values[i] is the mean rate
+// of the step at start + i × step; NaN, ±Inf and negatives are missing. It is
+// what SketchDay, Running and Join make of the days one after the other, with
+// Newest exact.
+func Summarise(step time.Duration, start time.Time, values []float64) rlc.History {
+	start = start.UTC()
+	until := start.Add(time.Duration(len(values)) * step)
+	var days []rlc.SeriesDay
+	var running Running
+	for i := 0; i < len(values); {
+		at := start.Add(time.Duration(i) * step)
+		midnight := at.Truncate(day)
+		n := min(int((midnight.Add(day).Sub(at)+step-1)/step), len(values)-i)
+		d := sketch("", midnight, at.Sub(midnight), step, values[i:i+n], running.Point())
+		running.Add(d)
+		days = append(days, d)
+		i += n
+	}
+	h := Join(days, step, start, until)
+	for i := len(values) - 1; i >= 0; i-- {
+		if present(values[i]) {
+			h.Newest = start.Add(time.Duration(i+1) * step)
+			break
+		}
+	}
+	return h
+}
+
+// SketchDay summarises one UTC day: values[i] is the mean rate of the step at
+// day + i × step; NaN, ±Inf and negatives are missing. A day that is not over
+// has fewer values: an hour expects the steps that values covers. Running is
+// the series' running 28-day 95 % point before this day; 0 where there is no
+// past, and then the day's own 95 % point is the floor. Sealed is left zero.
+func SketchDay(id rlc.SeriesID, midnight time.Time, step time.Duration, values []float64, running rlc.Rate) rlc.SeriesDay {
+	return sketch(id, midnight.UTC(), 0, step, values, running)
+}
+
+// sketch is SketchDay for values that start at an offset into the day.
+func sketch(id rlc.SeriesID, midnight time.Time, offset, step time.Duration, values []float64, running rlc.Rate) rlc.SeriesDay {
+	d := rlc.SeriesDay{Series: id, Day: midnight}
+	sorted := make([]float64, 0, len(values))
+	var hour []float64
+	for i := 0; i < len(values); {
+		n := int((offset + time.Duration(i)*step) / time.Hour)
+		h := rlc.Hour{Start: midnight.Add(time.Duration(n) * time.Hour)}
+		hour = hour[:0]
+		sum := 0.0
+		for ; i < len(values) && int((offset+time.Duration(i)*step)/time.Hour) == n; i++ {
+			h.Expected++
+			if v := values[i]; present(v) {
+				hour = append(hour, v)
+				sum += v
+			}
+		}
+		if len(hour) == 0 {
+			continue
+		}
+		slices.Sort(hour)
+		h.Present = len(hour)
+		h.Max = rlc.Rate(hour[len(hour)-1])
+		h.P99 = rlc.Rate(Quantile(hour, 0.99))
+		h.Mean = rlc.Rate(min(sum/float64(len(hour)), hour[len(hour)-1]))
+		d.Hours = append(d.Hours, h)
+		sorted = append(sorted, hour...)
+	}
+	slices.Sort(sorted)
+	d.TailFloor = rlc.Rate(tailFloor(sorted, float64(running)))
+	for i, v := range values {
+		if present(v) && v >= float64(d.TailFloor) {
+			d.Tail = append(d.Tail, rlc.Sample{Time: midnight.Add(offset + time.Duration(i)*step), Rate: rlc.Rate(v)})
+		}
+	}
+	return d
+}
+
+// tailFloor is the least rate such that every sample at or above it belongs to
+// the tail: just above the highest sample left out, 0 where none is.
+func tailFloor(sorted []float64, running float64) float64 {
+	n := len(sorted)
+	if n == 0 {
+		return 0
+	}
+	if running == 0 {
+		running = math.Inf(1) // no past: nothing lies above it
+	}
+	out := above(sorted, running)
+	// The day's own upper share, with its ties where they are few.
+	own := n - int(math.Ceil(tailShare*float64(n)))
+	first, _ := slices.BinarySearch(sorted, sorted[own])
+	if n-first > int(math.Ceil(tailTies*float64(n))) {
+		first = above(sorted, sorted[own])
+	}
+	out = min(out, first)
+	if n-out > tailMax {
+		out = above(sorted, sorted[n-tailMax-1])
+	}
+	if out == 0 {
+		return 0
+	}
+	return math.Nextafter(sorted[out-1], math.Inf(1))
+}
+
+// above is the index of the first value greater than v.
+func above(sorted []float64, v float64) int {
+	return sort.Search(len(sorted), func(i int) bool { return sorted[i] > v })
+}
+
+// Join puts stored days together into the History of [from, until): the hours
+// that overlap it and the tail samples in those hours. Days are ascending.
+// Newest is exact where the newest hour misses nothing; otherwise it is the
+// earliest end that fits, so that a series never looks fresher than it is.
+func Join(days []rlc.SeriesDay, step time.Duration, from, until time.Time) rlc.History {
+	h := rlc.History{Step: step, From: from, Until: until}
+	first := from.UTC().Truncate(time.Hour)
+	for _, d := range days {
+		before := len(h.Hours)
+		for _, hour := range d.Hours {
+			if hour.Present > 0 && !hour.Start.Before(first) && hour.Start.Before(until) {
+				h.Hours = append(h.Hours, hour)
+			}
+		}
+		if len(h.Hours) == before {
+			continue // a day without samples in the window bounds nothing
+		}
+		h.TailFloor = max(h.TailFloor, d.TailFloor)
+		for _, s := range d.Tail {
+			if !s.Time.Before(first) && s.Time.Before(until) {
+				h.Tail = append(h.Tail, s)
+			}
+		}
+	}
+	h.Tail = slices.DeleteFunc(h.Tail, func(s rlc.Sample) bool { return s.Rate < h.TailFloor })
+	if n := len(h.Hours); n > 0 {
+		last := h.Hours[n-1]
+		h.Newest = last.Start.Add(time.Duration(last.Present) * step)
+		if t := len(h.Tail); t > 0 {
+			if end := h.Tail[t-1].Time.Add(step); end.After(h.Newest) {
+				h.Newest = end
+			}
+		}
+	}
+	return h
+}
+
+// Quantile is the q-quantile of ascending values by nearest rank: the least
+// value such that at least the share q of all lies at or below it. Q is clamped
+// to 0 to 1. It panics on an empty slice.
+func Quantile(sorted []float64, q float64) float64 {
+	n := len(sorted)
+	// The subtraction forgives the last bit of q × n (0.95 × 20 is above 19).
+	rank := int(math.Ceil(q*float64(n) - 1e-9))
+	return sorted[min(max(rank, 1), n)-1]
+}
+
+// present reports whether v is a sample: finite and not negative.
+func present(v float64) bool { return v >= 0 && !math.IsInf(v, 1) }
