@@ -1,0 +1,42 @@
+package gcra
+
+import "time"
+
+// MaxCharges is the most counters that one request can be charged to.
+const MaxCharges = 64
+
+// Charge names one counter that a request is charged to, for a store of
+// counters. Counters of one Bucket are bounded together.
+type Charge struct {
+	Bucket string // the bucket's own space of counters, unique in the store
+	Key    string // the counter within it; "" for a bucket without keys
+	Limit  Limit
+	Max    int  // live counters that the bucket may have; 0: no bound
+	Share  bool // beyond Max: true, one counter for all the rest; false, admit
+}
+
+// Tally is a store's answer for one request over all its charges, in their
+// order. Either every charge admitted and all were charged, or none was.
+type Tally struct {
+	Refused   uint64 // bit i: charge i refused
+	Untracked uint64 // bit i: charge i had no counter (its bucket is full) and admitted
+	// Worst is the charge that refused with the longest wait, or, where none
+	// refused, charge 0. The fields below are its.
+	Worst     int
+	Remaining int64         // whole tokens left
+	Wait      time.Duration // until the request would be admitted; Forever where never
+}
+
+// OK reports whether every charge admitted.
+func (t Tally) OK() bool { return t.Refused == 0 }
+
+// Add enters charge i's verdict; charges are added in order.
+func (t *Tally) Add(i int, v Verdict) {
+	worst := i == 0 || (!v.OK && (t.Refused == 0 || v.Wait > t.Wait))
+	if !v.OK {
+		t.Refused |= 1 << i
+	}
+	if worst {
+		t.Worst, t.Remaining, t.Wait = i, v.Remaining, v.Wait
+	}
+}
