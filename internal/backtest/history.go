@@ -1,0 +1,211 @@
+package backtest
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/openrlc/rlc"
+)
+
+// FromHistory replays a history against limit without its samples: from the
+// hourly sketches, which hold every request, and the tail, which holds every
+// step that can matter to a limit above it.
+//
+// Of a step that is not in the tail only bounds are known: its rate lies
+// between 0 and the lower of TailFloor and its hour's maximum, or it has no
+// sample at all. FromHistory carries the highest and the lowest number of tokens
+// that these bounds allow. While both drop the same, the answer is exact and
+// equals Replay over the samples; that is so for every limit a little above
+// TailFloor, because one step outside the tail refills its burst. Where they
+// part, AtLeast is true and Drops is a lower bound.
+//
+// Requests is always exact. An episode's Share is exact but for steps outside
+// the tail in a quiet gap within it, which count at their hour's mean.
+func FromHistory(h rlc.History, limit rlc.Limit) rlc.Backtest {
+	w := walk{most: newBucket(h.Step, limit), rec: newRecord(h.Step, limit)}
+	w.least = w.most
+	tail := h.Tail
+	var requests, atLeast float64
+	var end time.Time // of the hour before
+	for _, hour := range h.Hours {
+		if !hour.Start.Equal(end) {
+			w.fill()
+		}
+		end = hour.Start.Add(time.Hour)
+		var in []rlc.Sample
+		in, tail = inHour(tail, hour.Start, end)
+		before := w.rec.out.Drops
+		w.hour(hour, in, float64(h.TailFloor), h.Step)
+
+		offered := float64(hour.Mean) * float64(hour.Present) * w.most.s
+		requests += offered
+		// Whatever the order of its steps, an hour admits at most what refills
+		// during them and the tokens at its start and after each missing step.
+		admitted := w.most.rate*float64(hour.Present)*w.most.s + w.most.burst*float64(1+missing(hour))
+		atLeast += max(w.rec.out.Drops-before, offered-admitted)
+	}
+	out := w.rec.result(requests)
+	if w.parted {
+		out.AtLeast = true
+		out.Drops = atLeast
+		out.Share = share(atLeast, requests)
+	}
+	return out
+}
+
+// walk is a replay over a history: two buckets that bound the tokens from above
+// and below.
+type walk struct {
+	most, least bucket
+	parted      bool // the bounds dropped differently
+	rec         *record
+}
+
+func (w *walk) fill() {
+	w.most.fill()
+	w.least.fill()
+}
+
+// hour goes through one hour, whose steps in the tail are in.
+func (w *walk) hour(hour rlc.Hour, in []rlc.Sample, floor float64, step time.Duration) {
+	u := unseen{steps: max(hour.Present-len(in), 0), gaps: missing(hour), below: min(floor, float64(hour.Max))}
+	if u.steps > 0 {
+		u.mean = quietMean(hour, in, u.steps)
+	}
+	if len(in) == 0 {
+		w.pass(u.steps+u.gaps, u)
+		return
+	}
+	w.pass(int(in[0].Time.Sub(hour.Start)/step), u)
+	for i, x := range in {
+		if i > 0 {
+			w.pass(stepsBetween(in[i-1].Time, x.Time, step)-1, u)
+		}
+		drops := w.most.charge(x.Rate)
+		if w.least.charge(x.Rate) != drops {
+			w.parted = true
+		}
+		w.rec.step(x, drops)
+	}
+	last := hour.Start.Add(time.Hour).Sub(in[len(in)-1].Time)
+	w.pass(int((last+step-1)/step)-1, u)
+}
+
+// unseen is what is known of an hour's steps outside the tail.
+type unseen struct {
+	steps int     // with a sample
+	gaps  int     // without
+	below float64 // no sample lies above it
+	mean  float64 // of the samples
+}
+
+// pass goes over n neighbouring steps outside the tail.
+func (w *walk) pass(n int, u unseen) {
+	if n <= 0 {
+		return
+	}
+	if u.steps == 0 { // all of them are gaps
+		w.fill()
+		return
+	}
+	if u.gaps > 0 || n > u.steps { // one of them may be a gap
+		w.most.fill()
+	} else {
+		w.most.refill(n, 0)
+	}
+	over := u.below > w.least.rate
+	if n > u.steps && !over { // one of them is a gap, and the tokens stay full after it
+		w.least.fill()
+	} else if excess := w.least.refill(min(n, u.steps), u.below); excess > 0 && over {
+		w.parted = true // these steps may have dropped
+	}
+	offered := u.mean * w.most.s * float64(u.steps) / float64(u.steps+u.gaps)
+	w.rec.pause(float64(n)*offered, 0)
+}
+
+func missing(hour rlc.Hour) int { return max(hour.Expected-hour.Present, 0) }
+
+// quietMean is the mean rate of an hour's steps outside the tail.
+func quietMean(hour rlc.Hour, in []rlc.Sample, steps int) float64 {
+	sum := float64(hour.Mean) * float64(hour.Present)
+	for _, x := range in {
+		sum -= float64(x.Rate)
+	}
+	return max(sum, 0) / float64(steps)
+}
+
+// inHour splits tail into the samples of [from, until) and those after it.
+func inHour(tail []rlc.Sample, from, until time.Time) (in, rest []rlc.Sample) {
+	a := 0
+	for a < len(tail) && tail[a].Time.Before(from) {
+		a++
+	}
+	b := a
+	for b < len(tail) && tail[b].Time.Before(until) {
+		b++
+	}
+	return tail[a:b], tail[b:]
+}
+
+// Frontier answers, for any rate, how much of a history lies above it: the
+// volume that a limit without a burst would have dropped. It is made once per
+// history and then costs a binary search per question, which is what a curve of
+// headroom against drops needs. It ignores bursts, so it never shows less than
+// the replay.
+type Frontier struct {
+	// Requests is what was offered.
+	Requests float64
+
+	rates []float64 // ascending
+	count []float64 // steps at rates[i] and above
+	sum   []float64 // Σ rate·s of them
+	floor float64   // below it an answer is a lower bound
+	s     float64
+}
+
+// NewFrontier sorts h's tail. Steps outside it are summed up by hour.
+func NewFrontier(h rlc.History) *Frontier {
+	type point struct{ rate, steps float64 }
+	f := &Frontier{floor: math.Inf(-1), s: h.Step.Seconds()}
+	var points []point
+	tail := h.Tail
+	for _, hour := range h.Hours {
+		var in []rlc.Sample
+		in, tail = inHour(tail, hour.Start, hour.Start.Add(time.Hour))
+		f.Requests += float64(hour.Mean) * float64(hour.Present) * f.s
+		for _, x := range in {
+			points = append(points, point{float64(x.Rate), 1})
+		}
+		if n := hour.Present - len(in); n > 0 {
+			points = append(points, point{quietMean(hour, in, n), float64(n)})
+			f.floor = max(f.floor, min(float64(h.TailFloor), float64(hour.Max)))
+		}
+	}
+	slices.SortFunc(points, func(a, b point) int {
+		switch {
+		case a.rate < b.rate:
+			return -1
+		case a.rate > b.rate:
+			return 1
+		}
+		return 0
+	})
+	n := len(points)
+	f.rates, f.count, f.sum = make([]float64, n), make([]float64, n+1), make([]float64, n+1)
+	for i := n - 1; i >= 0; i-- {
+		f.rates[i] = points[i].rate
+		f.count[i] = f.count[i+1] + points[i].steps
+		f.sum[i] = f.sum[i+1] + points[i].rate*points[i].steps*f.s
+	}
+	return f
+}
+
+// Above is Σ max(0, r − rate)·s over the history's steps. Where atLeast is
+// true the rate lies below the tail and the sum is a lower bound: steps outside
+// the tail count at their hour's mean, and the excess of a mean is at most the
+// mean of the excesses.
+func (f *Frontier) Above(rate rlc.Rate) (requests float64, atLeast bool) {
+	i, _ := slices.BinarySearch(f.rates, float64(rate))
+	return max(f.sum[i]-float64(rate)*f.count[i]*f.s, 0), float64(rate) < f.floor
+}
