@@ -11,6 +11,7 @@ import (
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/internal/backtest"
+	"github.com/openrlc/rlc/internal/stat"
 )
 
 // summarise is a history with any floor of its tail, so that the replay is
@@ -90,6 +91,16 @@ func compare(t interface{ Fatalf(string, ...any) }, got, want rlc.Backtest) {
 	}
 }
 
+// The same over what the product keeps of a series.
+func TestAReplayFromASketchEqualsTheReplayOrIsALowerBound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		values := someValues(t)
+		limit := someLimit(t)
+		got := backtest.FromHistory(stat.Summarise(time.Minute, monday, values), limit)
+		compare(t, got, replay(values, limit))
+	})
+}
+
 // One quiet minute leaves (rate − r)·60 > 60·(105 − 100) = 300 ≥ burst: every
 // limit 5 % above the tail with a burst of two seconds or so is exact.
 func TestALimitAboveTheTailIsExact(t *testing.T) {
@@ -116,6 +127,22 @@ func TestTokensBetweenTailStepsAreBounded(t *testing.T) {
 	got := backtest.FromHistory(h, rlc.Limit{Rate: 10, Burst: 200})
 	if !got.AtLeast || got.Drops != 400+400 {
 		t.Errorf("got at least %t, %g; want at least 800", got.AtLeast, got.Drops)
+	}
+}
+
+// Steps of a second, limit 10/s with burst 100. At 60/s 50 tokens stay; the
+// second after it, at 2/s or less, leaves 58 to 60; at 200/s at least
+// 200 − 10 − 60 = 130 drop. In an hour with a gap it might have refilled: 90.
+func TestNoMoreIsRefilledThanTheStepsCanRefill(t *testing.T) {
+	values := slices.Repeat([]float64{1}, 3600)
+	values[10], values[12] = 60, 200
+	limit := rlc.Limit{Rate: 10, Burst: 100}
+	if got := backtest.FromHistory(summarise(time.Second, monday, values, 2), limit); !got.AtLeast || got.Drops != 130 {
+		t.Errorf("a full hour: at least %t, %g; want at least 130", got.AtLeast, got.Drops)
+	}
+	values[3000] = gap
+	if got := backtest.FromHistory(summarise(time.Second, monday, values, 2), limit); !got.AtLeast || got.Drops != 90 {
+		t.Errorf("an hour with a gap: at least %t, %g; want at least 90", got.AtLeast, got.Drops)
 	}
 }
 
