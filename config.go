@@ -182,6 +182,10 @@ type Snapshot struct {
 	Version Version `json:"version"`
 	Commit  string  `json:"commit"` // hash of the base branch's commit, or a content hash for a folder
 	Files   Files   `json:"files"`
+	// RemovedBy names the people whose commits removed buckets or quotas since
+	// the version before. Empty means nobody did: an enforcer then refuses a
+	// snapshot that lacks much of what is in force.
+	RemovedBy string `json:"removed_by,omitempty"`
 }
 
 // Commit is a point of the base branch.

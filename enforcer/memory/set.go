@@ -1,0 +1,159 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/openrlc/rlc/enforcer/gcra"
+)
+
+// Set is a group of counters that one request is charged to, all or none. It
+// is safe for use by many goroutines. It holds its counters, so that a second
+// request finds them without a search, and looks again for those that were
+// evicted meanwhile.
+type Set struct {
+	memory  *Memory
+	charges []gcra.Charge
+	found   atomic.Pointer[found]
+}
+
+// found is a set's counters, in the order of locking.
+type found struct {
+	counters []*counter // nil: the space is full and the request is admitted
+	index    []int      // which charge each belongs to
+	complete bool       // every charge has a counter of its own
+}
+
+// Set prepares charging these counters together: at most gcra.MaxCharges, each
+// named once. The charges belong to the set from here on.
+func (m *Memory) Set(charges []gcra.Charge) *Set {
+	if len(charges) > gcra.MaxCharges {
+		panic(fmt.Sprintf("memory: %d charges in one set, at most %d", len(charges), gcra.MaxCharges))
+	}
+	return &Set{memory: m, charges: charges}
+}
+
+// Take asks every counter for cost tokens at now, in microseconds on a clock
+// that all calls share, and charges all when all admit. A cost of 0 is a peek,
+// which makes no counter. The error is always nil.
+func (s *Set) Take(_ context.Context, now, cost int64) (gcra.Tally, error) {
+	for {
+		f := s.found.Load()
+		if f == nil {
+			if f = s.find(now, cost > 0); f.complete {
+				s.found.Store(f)
+			}
+		}
+		if t, ok := s.take(f, now, cost); ok {
+			return t, nil
+		}
+		s.found.CompareAndSwap(f, nil)
+	}
+}
+
+// take charges the counters found; ok is false where one of them was evicted.
+func (s *Set) take(f *found, now, cost int64) (t gcra.Tally, ok bool) {
+	if len(f.counters) == 1 {
+		return s.takeOne(f.counters[0], now, cost)
+	}
+	locked := 0
+	defer func() {
+		for _, k := range f.counters[:locked] {
+			if k != nil {
+				k.mu.Unlock()
+			}
+		}
+	}()
+	for _, k := range f.counters {
+		if k != nil {
+			k.mu.Lock()
+		}
+		locked++
+		if k != nil && k.gone {
+			return t, false
+		}
+	}
+	var few [4]gcra.State
+	after := few[:]
+	if len(s.charges) > len(few) {
+		after = make([]gcra.State, len(s.charges))
+	}
+	for i := range s.charges {
+		c := &s.charges[i]
+		k := f.counters[f.index[i]]
+		if k == nil {
+			t.Untracked |= 1 << i
+			t.Add(i, gcra.Verdict{OK: true, Remaining: c.Limit.Burst()})
+			continue
+		}
+		var v gcra.Verdict
+		after[i], v = c.Limit.Take(k.state, now, cost)
+		t.Add(i, v)
+	}
+	if cost <= 0 {
+		return t, true
+	}
+	for i := range s.charges {
+		// A refusal's state differs only where the clock was set back.
+		if k := f.counters[f.index[i]]; k != nil && (t.Refused == 0 || t.Refused&(1<<i) != 0) {
+			k.state, k.limit = after[i], s.charges[i].Limit
+		}
+	}
+	return t, true
+}
+
+// takeOne is take for the usual case of a single counter.
+func (s *Set) takeOne(k *counter, now, cost int64) (t gcra.Tally, ok bool) {
+	c := &s.charges[0]
+	if k == nil {
+		return gcra.Tally{Untracked: 1, Remaining: c.Limit.Burst()}, true
+	}
+	k.mu.Lock()
+	if k.gone {
+		k.mu.Unlock()
+		return t, false
+	}
+	after, v := c.Limit.Take(k.state, now, cost)
+	if cost > 0 {
+		k.state, k.limit = after, c.Limit
+	}
+	k.mu.Unlock()
+	t.Add(0, v)
+	return t, true
+}
+
+// find looks the counters up and orders them for locking.
+func (s *Set) find(now int64, create bool) *found {
+	n := len(s.charges)
+	f := &found{counters: make([]*counter, n), index: make([]int, n), complete: true}
+	order := make([]int, n) // position to charge
+	for i := range s.charges {
+		c := &s.charges[i]
+		sp := s.memory.space(c.Bucket)
+		k := s.memory.find(sp, c, now, create)
+		if k == nil && !create {
+			k = &counter{limit: c.Limit} // a full one that nobody else sees
+		}
+		if k == nil || k.id == 0 || k == sp.rest {
+			f.complete = false
+		}
+		// Insertion by id: sets are small, and those without a counter come first.
+		p := i
+		for ; p > 0 && less(k, f.counters[p-1]); p-- {
+			f.counters[p], order[p] = f.counters[p-1], order[p-1]
+		}
+		f.counters[p], order[p] = k, i
+	}
+	for p, i := range order {
+		f.index[i] = p
+	}
+	return f
+}
+
+func less(a, b *counter) bool {
+	if a == nil || b == nil {
+		return a == nil && b != nil
+	}
+	return a.id < b.id
+}
