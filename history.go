@@ -156,7 +156,8 @@ type Backtest struct {
 	Step     float64   `json:"step_seconds"`
 	AtLeast  bool      `json:"at_least,omitempty"` // drops is a lower bound: the limit lies below the tail
 	Episodes []Episode `json:"episodes"`
-	Worst    *Peak     `json:"worst"` // the step with the largest excess, nil where nothing was dropped
+	Omitted  int       `json:"episodes_omitted,omitempty"` // episodes left out where a change is recorded: those with the fewest drops
+	Worst    *Peak     `json:"worst"`                      // the step with the largest excess, nil where nothing was dropped
 }
 
 // Episode is a run of dropping steps with quiet gaps under ten minutes joined.

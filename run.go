@@ -136,6 +136,22 @@ type Proposal struct {
 	Changes []Change  // those that move
 }
 
+// OutboxRow is a proposal that waits to be published.
+type OutboxRow struct {
+	ProposalID string
+	Attempts   int       // how many failed
+	NotBefore  time.Time // when to try again; zero: at once
+	LastError  string    // "" before the first failure
+}
+
+// RecentEstimate is what a policy estimated for a quota in a run, before the
+// guards.
+type RecentEstimate struct {
+	At       time.Time // the run's now
+	PolicyID string
+	Limit    Limit
+}
+
 // Verdict is a person's word on a flagged window of a series.
 type Verdict struct {
 	ID      string    `json:"id"`
