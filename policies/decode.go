@@ -1,0 +1,148 @@
+package policies
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/openrlc/rlc"
+)
+
+// decoder reads a kind's parameters strictly: whatever a kind did not ask for
+// is unknown.
+type decoder struct {
+	kind     string
+	params   rlc.Params
+	asked    []string
+	problems []rlc.Problem
+}
+
+func (d *decoder) problem(message, hint string) {
+	d.problems = append(d.problems, rlc.Problem{Message: message, Hint: hint})
+}
+
+func (d *decoder) failed() bool { return len(d.problems) > 0 }
+
+func (d *decoder) get(name string) (any, bool) {
+	d.asked = append(d.asked, name)
+	v, ok := d.params[name]
+	return v, ok
+}
+
+// number reads a finite number between low and high.
+func (d *decoder) number(name string, low, high float64) (float64, bool) {
+	v, ok := d.get(name)
+	if !ok {
+		return 0, false
+	}
+	var f float64
+	switch v := v.(type) {
+	case float64:
+		f = v
+	case int:
+		f = float64(v)
+	default:
+		d.problem(fmt.Sprintf("%s is not a number", name), "")
+		return 0, false
+	}
+	if !(f >= low && f <= high) { // NaN too
+		d.problem(fmt.Sprintf("%s %s is out of range", name, plain(f)), fmt.Sprintf("%s to %s", plain(low), plain(high)))
+		return 0, false
+	}
+	return f, true
+}
+
+// text reads a string.
+func (d *decoder) text(name string) (string, bool) {
+	v, ok := d.get(name)
+	if !ok {
+		return "", false
+	}
+	s, ok := v.(string)
+	if !ok {
+		d.problem(fmt.Sprintf("%s is not a text", name), "")
+	}
+	return s, ok
+}
+
+// duration reads "28d", "2w" or what Go reads, between low and high.
+func (d *decoder) duration(name string, low, high time.Duration) (time.Duration, bool) {
+	hint := fmt.Sprintf("%s to %s, as in 28d, 4w or 36h", days(low), days(high))
+	v, ok := d.get(name)
+	if !ok {
+		return 0, false
+	}
+	s, ok := v.(string)
+	if !ok {
+		d.problem(fmt.Sprintf("%s is not a duration", name), hint)
+		return 0, false
+	}
+	out, err := parseDuration(s)
+	if err != nil {
+		d.problem(fmt.Sprintf("%s %q is not a duration", name, s), hint)
+		return 0, false
+	}
+	if out < low || out > high {
+		d.problem(fmt.Sprintf("%s %s is out of range", name, s), hint)
+		return 0, false
+	}
+	return out, true
+}
+
+func parseDuration(s string) (time.Duration, error) {
+	for unit, size := range map[string]time.Duration{"d": 24 * time.Hour, "w": 7 * 24 * time.Hour} {
+		if n, ok := strings.CutSuffix(s, unit); ok {
+			f, err := strconv.ParseFloat(n, 64)
+			if err != nil || math.IsNaN(f) || math.Abs(f) > 10000 {
+				return 0, fmt.Errorf("%w: duration %q", rlc.ErrInvalid, s)
+			}
+			return time.Duration(f * float64(size)), nil
+		}
+	}
+	return time.ParseDuration(s)
+}
+
+// time reads an RFC 3339 time or a date.
+func (d *decoder) time(name string) (time.Time, bool) {
+	v, ok := d.get(name)
+	if !ok {
+		return time.Time{}, false
+	}
+	if t, ok := v.(time.Time); ok {
+		return t.UTC(), true
+	}
+	s, _ := v.(string)
+	for _, layout := range []string{time.RFC3339, time.DateOnly} {
+		if t, err := time.Parse(layout, s); err == nil {
+			return t.UTC(), true
+		}
+	}
+	d.problem(fmt.Sprintf("%s is not a time", name), "as in 2026-11-27T00:00:00Z or 2026-11-27")
+	return time.Time{}, false
+}
+
+// finish adds a problem for every parameter that nobody asked for.
+func (d *decoder) finish() []rlc.Problem {
+	var unknown []string
+	for name := range d.params {
+		if !slices.Contains(d.asked, name) {
+			unknown = append(unknown, name)
+		}
+	}
+	slices.Sort(unknown)
+	hint := "it has no parameters"
+	if len(d.asked) > 0 {
+		hint = "known: " + strings.Join(d.asked, ", ")
+	}
+	for _, name := range unknown {
+		d.problem(fmt.Sprintf("unknown parameter %q of policy %s", name, d.kind), hint)
+	}
+	return d.problems
+}
+
+func plain(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
+
+func days(d time.Duration) string { return plain(d.Hours()/24) + "d" }
