@@ -1,0 +1,126 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/openrlc/rlc"
+)
+
+// SaveSeries makes stored series known by name, in one transaction.
+func (db *DB) SaveSeries(ctx context.Context, all []rlc.SeriesKey) error {
+	return db.transact(ctx, "save series", func(tx *sql.Tx) error {
+		save, err := tx.PrepareContext(ctx, `
+			INSERT INTO series (id, service, bucket, quota_key) VALUES ($1, $2, $3, $4)
+			ON CONFLICT (id) DO UPDATE SET service = excluded.service, bucket = excluded.bucket, quota_key = excluded.quota_key`)
+		if err != nil {
+			return err
+		}
+		defer save.Close()
+		for _, s := range all {
+			key := s.Key.String()
+			if err := names(string(s.ID), s.Service, s.Bucket, key); err != nil {
+				return err
+			}
+			if _, err := save.ExecContext(ctx, string(s.ID), s.Service, s.Bucket, key); err != nil {
+				return fmt.Errorf("series %s: %w", s.ID, err)
+			}
+		}
+		return nil
+	})
+}
+
+// SeriesOf returns a service's stored series, by bucket and key.
+func (db *DB) SeriesOf(ctx context.Context, service string) ([]rlc.SeriesKey, error) {
+	all, err := list(ctx, db.read, func(r row) (s rlc.SeriesKey, err error) {
+		return s, r.Scan(&s.ID, &s.Service, &s.Bucket, keyText{&s.Key})
+	}, `SELECT id, service, bucket, quota_key FROM series WHERE service = $1 ORDER BY bucket, quota_key, id`, service)
+	if err != nil {
+		return nil, fmt.Errorf("list series of %q: %w", service, err)
+	}
+	return all, nil
+}
+
+// SaveDays stores days of series, replacing those that are there, in one
+// transaction. A day that breaks the rules of rlc.SeriesDay (hours on the
+// hour, rates finite, everything ascending) refuses them all.
+func (db *DB) SaveDays(ctx context.Context, days []rlc.SeriesDay) error {
+	return db.transact(ctx, "save days", func(tx *sql.Tx) error {
+		save, err := tx.PrepareContext(ctx, `
+			INSERT INTO series_days (series, day, sealed, data) VALUES ($1, $2, $3, $4)
+			ON CONFLICT (series, day) DO UPDATE SET sealed = excluded.sealed, data = excluded.data`)
+		if err != nil {
+			return err
+		}
+		defer save.Close()
+		var data []byte
+		for i := range days {
+			d := &days[i]
+			if data, err = appendDay(data[:0], d); err != nil {
+				return fmt.Errorf("series %s, day %s: %w", d.Series, d.Day.Format(time.DateOnly), err)
+			}
+			if _, err := save.ExecContext(ctx, string(d.Series), micros(d.Day), micros(d.Sealed), data); err != nil {
+				return fmt.Errorf("series %s: %w", d.Series, err)
+			}
+		}
+		return nil
+	})
+}
+
+// Days returns the stored days of a series that share an instant with
+// [from, until), ascending. A day that cannot be decoded is an error.
+func (db *DB) Days(ctx context.Context, id rlc.SeriesID, from, until time.Time) ([]rlc.SeriesDay, error) {
+	from = from.UTC().Truncate(24 * time.Hour)
+	var data sql.RawBytes // decoded before the next row, not copied
+	days, err := list(ctx, db.read, func(r row) (rlc.SeriesDay, error) {
+		var day, sealed time.Time
+		if err := r.Scan(instant{&day}, instant{&sealed}, &data); err != nil {
+			return rlc.SeriesDay{}, err
+		}
+		d, err := decodeDay(day, data)
+		if err != nil {
+			return d, fmt.Errorf("stored day %s: %w", day.Format(time.DateOnly), err)
+		}
+		d.Series, d.Sealed = id, sealed
+		return d, nil
+	}, `SELECT day, sealed, data FROM series_days WHERE series = $1 AND day >= $2 AND day < $3 ORDER BY day`,
+		string(id), micros(from), micros(until))
+	if err != nil {
+		return nil, fmt.Errorf("days of series %s: %w", id, err)
+	}
+	return days, nil
+}
+
+// SealedUntil returns, for each of a service's series with stored days, the end
+// of what is sealed.
+func (db *DB) SealedUntil(ctx context.Context, service string) (map[rlc.SeriesID]time.Time, error) {
+	type sealed struct {
+		id rlc.SeriesID
+		at time.Time
+	}
+	rows, err := list(ctx, db.read, func(r row) (s sealed, err error) {
+		return s, r.Scan(&s.id, instant{&s.at})
+	}, `SELECT s.id, MAX(d.sealed) FROM series s JOIN series_days d ON d.series = s.id WHERE s.service = $1 GROUP BY s.id`, service)
+	if err != nil {
+		return nil, fmt.Errorf("sealed series of %q: %w", service, err)
+	}
+	until := make(map[rlc.SeriesID]time.Time, len(rows))
+	for _, s := range rows {
+		until[s.id] = s.at
+	}
+	return until, nil
+}
+
+// PruneDays removes days that ended at or before the given time, and the names
+// of series of which nothing is left.
+func (db *DB) PruneDays(ctx context.Context, before time.Time) error {
+	return db.transact(ctx, "prune days", func(tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, `DELETE FROM series_days WHERE day <= $1`, micros(before.Add(-24*time.Hour))); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, `DELETE FROM series WHERE NOT EXISTS (SELECT 1 FROM series_days d WHERE d.series = series.id)`)
+		return err
+	})
+}

@@ -1,0 +1,44 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"runtime"
+
+	_ "modernc.org/sqlite" // the driver "sqlite"
+)
+
+// openSQLite opens the file at path. WAL lets readers go on while one
+// connection writes; synchronous=FULL makes a commit survive a power cut;
+// writers take their lock at BEGIN, so that a transaction never fails half-way
+// because another process wrote; everybody waits up to 5 s for a lock.
+func openSQLite(ctx context.Context, path string) (*DB, error) {
+	file := url.URL{Scheme: "file", OmitHost: true, Path: path}
+	write := url.Values{
+		"_txlock": {"immediate"},
+		"_pragma": {"busy_timeout(5000)", "journal_mode(WAL)", "synchronous(FULL)", "temp_store(MEMORY)", "journal_size_limit(67108864)"},
+	}
+	read := url.Values{
+		"_pragma": {"busy_timeout(5000)", "query_only(TRUE)", "temp_store(MEMORY)"},
+	}
+	// unixepoch's fraction ends at the millisecond, which leases can spare.
+	db := &DB{now: `CAST(unixepoch('subsec') * 1000000 AS INTEGER)`}
+	var err error
+	file.RawQuery = write.Encode()
+	if db.write, err = sql.Open("sqlite", file.String()); err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	file.RawQuery = read.Encode()
+	if db.read, err = sql.Open("sqlite", file.String()); err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), db.write.Close())
+	}
+	db.write.SetMaxOpenConns(1)
+	db.read.SetMaxOpenConns(max(4, runtime.GOMAXPROCS(0)))
+	if err := db.write.PingContext(ctx); err != nil { // sets WAL before a reader comes
+		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), db.Close())
+	}
+	return db, nil
+}

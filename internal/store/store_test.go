@@ -1,0 +1,29 @@
+package store_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/openrlc/rlc/internal/store"
+	"github.com/openrlc/rlc/internal/store/storetest"
+)
+
+func TestSQLiteBehavesAsRecordsMust(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) *store.DB {
+		return openAt(t, filepath.Join(t.TempDir(), "rlc.db"))
+	})
+}
+
+func openAt(t *testing.T, path string) *store.DB {
+	t.Helper()
+	db, err := store.Open(t.Context(), "sqlite:"+path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return db
+}
