@@ -1,0 +1,420 @@
+// Package gitsync commits a proposal, puts it up for review as a branch, and
+// follows the merged head of the config repository.
+//
+// The base branch is the truth. RLC writes to it only what a named person
+// accepted or edited; everything else it writes to branches rlc/<service>, one
+// commit each, rebuilt on the base branch's tip. People's commits are never
+// overwritten: every reference moves from an exact hash to another or not at
+// all, under the same locks as git itself, and a branch with a person's commit
+// is left alone. A repository is identified with what RLC wrote by trailers
+// (RLC-Run, RLC-Service, RLC-Epoch, RLC-Actor, RLC-Edited) on commits whose
+// committer is RLC; a lost database loses none of it.
+//
+// This version works on a bare repository by its path. It writes loose objects
+// and packs nothing: git gc may run at any time, by hand or after a push, and
+// what it moves is found again. The repository's own pre-receive, update and
+// post-receive hooks run as they would for a push; nothing that lies in a commit
+// is ever run, followed (symlinks) or fetched (submodules).
+package gitsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/object"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/fault"
+	"github.com/openrlc/rlc/quotafile"
+)
+
+// attempts bounds how often an act is done anew because a reference moved.
+const attempts = 5
+
+// Config says which repository, and as whom RLC writes to it.
+type Config struct {
+	URL    string // required: the absolute path of a bare repository
+	Branch string // the base branch, "main" by default
+
+	// Name and Email are RLC's as committer, "rlc" and "rlc@localhost" by
+	// default. Once changed, earlier commits of RLC count as a person's.
+	Name, Email string
+
+	// Epoch is the leadership's; a write below the epoch that the repository
+	// already holds is rlc.ErrFenced. Nil carries the repository's on.
+	Epoch func() uint64
+
+	ReadOnly bool             // takes no lock beside a running rlc; every write is refused
+	Now      func() time.Time // the time of commits, time.Now by default
+	Log      *slog.Logger     // slog.Default() by default
+}
+
+// Person is who acts or commits.
+type Person struct {
+	Name  string
+	Email string // "" becomes one made of the name
+}
+
+// Repo is an open config repository. It is safe for concurrent use: acts that
+// write wait for each other, and readers do not wait for hooks.
+type Repo struct {
+	cfg  Config
+	who  Person
+	bare *bare
+	lock io.Closer // nil when read only
+
+	writing sync.Mutex // held by an act from its first look to its last move
+
+	mu    sync.Mutex // guards what is below, and bare's storage
+	line  *line
+	head  plumbing.Hash // what files are of
+	files rlc.Files
+	dirs  map[plumbing.Hash]rlc.Files
+}
+
+// Open opens a bare repository that has its base branch, and locks out other
+// rlc processes until Close; plain git may go on pushing to it. A repository or
+// branch that does not exist is rlc.ErrNotFound, one in use rlc.ErrConflict, a
+// URL of another kind rlc.ErrInvalid.
+func Open(ctx context.Context, c Config) (*Repo, error) {
+	if c.Branch == "" {
+		c.Branch = "main"
+	}
+	if c.Name == "" {
+		c.Name = "rlc"
+	}
+	if c.Email == "" {
+		c.Email = "rlc@localhost"
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	dir, err := localPath(c.URL)
+	if err != nil {
+		return nil, err
+	}
+	if err := plumbing.NewBranchReferenceName(c.Branch).Validate(); err != nil || strings.HasPrefix(c.Branch, "rlc/") {
+		return nil, fmt.Errorf("%w: base branch %q", rlc.ErrInvalid, inert(c.Branch))
+	}
+	b, err := openBare(dir)
+	if err != nil {
+		return nil, err
+	}
+	r := &Repo{
+		cfg: c, bare: b, line: newLine(), dirs: map[plumbing.Hash]rlc.Files{},
+		who: Person{Name: signature(c.Name), Email: signature(c.Email)},
+	}
+	if !c.ReadOnly {
+		if r.lock, err = flock(dir); err != nil {
+			return nil, err
+		}
+		if err := b.recover(); err != nil {
+			return nil, errors.Join(fmt.Errorf("remove a lock left behind: %w", err), r.Close())
+		}
+	}
+	if err := r.look(ctx, "", func(*view, tips) error { return nil }); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
+
+// Close lets other rlc processes use the repository. It may be called twice.
+func (r *Repo) Close() error {
+	if r.lock == nil {
+		return nil
+	}
+	l := r.lock
+	r.lock = nil
+	return l.Close()
+}
+
+// Head returns the base branch's tip and its files. The bytes are shared between
+// calls: do not change them.
+func (r *Repo) Head(ctx context.Context) (rlc.Commit, rlc.Files, error) {
+	var c rlc.Commit
+	var files rlc.Files
+	err := r.look(ctx, "", func(v *view, t tips) error {
+		if r.head != t.base {
+			v.dirs = r.dirs
+			files, err := v.files(r.line.tip().tree, "")
+			if err != nil {
+				return err
+			}
+			r.head, r.files = t.base, files
+		}
+		c, files = r.at(len(r.line.points)-1), maps.Clone(r.files)
+		return nil
+	})
+	return c, files, err
+}
+
+// At returns the files of the base branch as they were at t: of the newest
+// first-parent commit whose committer's time is not after t. Before the first
+// commit it is rlc.ErrNotFound.
+func (r *Repo) At(ctx context.Context, t time.Time) (rlc.Files, error) {
+	var files rlc.Files
+	err := r.look(ctx, "", func(v *view, _ tips) error {
+		for i := len(r.line.points) - 1; i >= 0; i-- {
+			if p := &r.line.points[i]; !p.time.After(t) {
+				var err error
+				v.dirs = maps.Clone(r.dirs) // use what is known, keep it as it is
+				files, err = v.files(p.tree, "")
+				return err
+			}
+		}
+		return fmt.Errorf("%w: %s has no commit at %s", rlc.ErrNotFound, r.cfg.Branch, t.UTC().Format(time.RFC3339))
+	})
+	return files, err
+}
+
+// Rewritten reports whether a commit seen earlier is no longer on the base
+// branch's first-parent line. The empty hash never was, so it is not missed.
+func (r *Repo) Rewritten(ctx context.Context, lastSeen string) (bool, error) {
+	if lastSeen == "" {
+		return false, nil
+	}
+	gone := false
+	err := r.look(ctx, "", func(*view, tips) error {
+		_, there := r.line.at[plumbing.NewHash(lastSeen)]
+		gone = !there
+		return nil
+	})
+	return gone, err
+}
+
+// at renders a position of the line.
+func (r *Repo) at(i int) rlc.Commit {
+	p := &r.line.points[i]
+	return rlc.Commit{Hash: p.hash.String(), Time: p.time, Version: rlc.Version{Epoch: p.epoch, Number: uint64(i) + 1}}
+}
+
+// tips are the references that an act begins from; zero where there is none.
+type tips struct {
+	base   plumbing.Hash
+	branch plumbing.Hash // the service's review
+	merged plumbing.Hash // the service's last review found merged by content
+}
+
+// look runs f over the repository as it is now, with the line brought up to the
+// base branch's tip. A git gc at the same moment takes objects from where they
+// were expected; f is then run again, so it must set its results, not add to
+// them. f must not call look.
+func (r *Repo) look(ctx context.Context, segment string, f func(*view, tips) error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for try := 1; ; try++ {
+		err := r.lookOnce(ctx, segment, f)
+		if try == attempts || !errors.Is(err, plumbing.ErrObjectNotFound) && !errors.Is(err, fs.ErrNotExist) {
+			if errors.Is(err, plumbing.ErrObjectNotFound) {
+				return fmt.Errorf("%w: %w", rlc.ErrNotFound, err)
+			}
+			return err
+		}
+		r.bare.forget()
+	}
+}
+
+func (r *Repo) lookOnce(ctx context.Context, segment string, f func(*view, tips) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	// References first: git puts a pack in its place before it moves them.
+	var t tips
+	var err error
+	if t.base, err = r.bare.read(r.baseRef()); err != nil {
+		return err
+	}
+	if t.base.IsZero() {
+		return r.noBase()
+	}
+	if segment != "" {
+		if t.branch, err = r.bare.read(branchRef(segment)); err != nil {
+			return err
+		}
+		if t.merged, err = r.bare.read(mergedRef(segment)); err != nil {
+			return err
+		}
+	}
+	st, err := r.bare.storage()
+	if err != nil {
+		return err
+	}
+	v := &view{store: st, who: r.who, log: r.cfg.Log}
+	if err := r.line.follow(ctx, v, t.base); err != nil {
+		return err
+	}
+	return f(v, t)
+}
+
+// move is one reference to set.
+type move struct {
+	name     string
+	old, new plumbing.Hash
+}
+
+// act carries out what plan finds to do, in order, and starts over when a
+// reference moved meanwhile: plan looks outside first, so what was done already
+// is not done twice.
+func (r *Repo) act(ctx context.Context, segment string, plan func(*view, tips, uint64) ([]move, error)) error {
+	if r.cfg.ReadOnly {
+		return fmt.Errorf("%w: the repository is open read only", rlc.ErrRefused)
+	}
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	for try := 1; ; try++ {
+		var moves []move
+		var epoch uint64
+		err := r.look(ctx, segment, func(v *view, t tips) (err error) {
+			if epoch, err = r.fence(); err != nil {
+				return err
+			}
+			if moves, err = plan(v, t, epoch); err != nil || len(moves) == 0 {
+				return err
+			}
+			return r.bare.keep(v.made)
+		})
+		if err != nil {
+			return err
+		}
+		fault.Hit("gitsync-committed")
+		err = r.carry(ctx, moves, epoch)
+		if !errors.Is(err, rlc.ErrConflict) || try == attempts {
+			fault.Hit("gitsync-moved")
+			return err
+		}
+		r.cfg.Log.Info("the repository moved, trying again", "attempt", try, "error", err)
+		if err := wait(ctx, rand.N(time.Duration(try)*20*time.Millisecond)+time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// carry moves references, each only as the leader of the epoch that planned it.
+func (r *Repo) carry(ctx context.Context, moves []move, epoch uint64) error {
+	for _, m := range moves {
+		if r.cfg.Epoch != nil && r.cfg.Epoch() != epoch {
+			return fmt.Errorf("%w: epoch %d ended before the write", rlc.ErrFenced, epoch)
+		}
+		if m.old == m.new {
+			continue
+		}
+		if err := r.bare.move(ctx, m.name, m.old, m.new); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fence returns the epoch to write under, or rlc.ErrFenced when the base branch
+// holds a higher one.
+func (r *Repo) fence() (uint64, error) {
+	base := r.line.tip().epoch
+	if r.cfg.Epoch == nil {
+		return base, nil
+	}
+	own := r.cfg.Epoch()
+	if own < base {
+		return 0, fmt.Errorf("%w: epoch %d, the base branch holds %d", rlc.ErrFenced, own, base)
+	}
+	return own, nil
+}
+
+// commit writes a commit object by RLC. An empty tree stands for no files.
+func (r *Repo) commit(v *view, author Person, tree plumbing.Hash, message string, parents ...plumbing.Hash) (plumbing.Hash, error) {
+	if tree.IsZero() {
+		var err error
+		if tree, err = v.putTree(nil); err != nil {
+			return tree, err
+		}
+	}
+	now := r.cfg.Now().UTC().Truncate(time.Second)
+	return v.encode(&object.Commit{
+		Author:       object.Signature{Name: author.Name, Email: author.Email, When: now},
+		Committer:    object.Signature{Name: r.who.Name, Email: r.who.Email, When: now},
+		Message:      message,
+		TreeHash:     tree,
+		ParentHashes: parents,
+	})
+}
+
+// check validates the exact bytes of the changed files of a tree, within the
+// files that they refer to. segment "" means the whole repository.
+func (r *Repo) check(v *view, tree plumbing.Hash, segment string, changed map[string]bool) error {
+	v.dirs = maps.Clone(r.dirs)
+	files, err := v.files(tree, segment)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, p := range quotafile.Parse(files, nil).Problems {
+		if changed[p.File] && !p.Warning {
+			errs = append(errs, errors.New(p.String()))
+		}
+	}
+	if errs != nil {
+		return fmt.Errorf("%w: %w", rlc.ErrInvalid, errors.Join(errs...))
+	}
+	return nil
+}
+
+func (r *Repo) baseRef() string { return "refs/heads/" + r.cfg.Branch }
+
+func branchRef(segment string) string { return "refs/heads/" + branchName(segment) }
+
+// mergedRef keeps the last review of a service that was found merged by content.
+// After a squash nothing else tells RLC's numbers from a person's.
+func mergedRef(segment string) string { return "refs/rlc/merged/" + refName(segment) }
+
+// branchName is the review branch of a path segment.
+func branchName(segment string) string { return "rlc/" + refName(segment) }
+
+// refName makes a path segment a component of a reference's name: the segment
+// itself unless git refuses it ("a..b", "a.", "a.lock").
+func refName(segment string) string {
+	if plumbing.NewBranchReferenceName("rlc/"+segment).Validate() == nil {
+		return segment
+	}
+	return strings.ReplaceAll(segment, ".", "-") + "-" + plumbing.ComputeHash(plumbing.BlobObject, []byte(segment)).String()[:8]
+}
+
+// noBase says what is missing and what to do about it.
+func (r *Repo) noBase() error {
+	have := "it has no branch at all"
+	if names := r.bare.branches(); len(names) > 0 {
+		have = "it has " + clip(inert(strings.Join(names, ", ")), 200)
+	}
+	return fmt.Errorf("%w: branch %s of %s does not exist (%s): push a first commit to it or name another base branch", rlc.ErrNotFound, r.cfg.Branch, r.bare.path, have)
+}
+
+// signature makes a name or an address fit for a commit's author line.
+func signature(s string) string {
+	s = clip(inert(s), 100)
+	s = strings.TrimSpace(strings.NewReplacer("<", "(", ">", ")").Replace(s))
+	if s == "" {
+		return "unknown"
+	}
+	return s
+}
+
+// signed completes a person for a commit's author line.
+func (who Person) signed() Person {
+	p := Person{Name: signature(who.Name), Email: who.Email}
+	if p.Email == "" {
+		p.Email = strings.ReplaceAll(strings.ToLower(p.Name), " ", ".") + "@localhost"
+	}
+	p.Email = signature(p.Email)
+	return p
+}

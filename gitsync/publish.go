@@ -1,0 +1,248 @@
+package gitsync
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/object"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/quotafile"
+)
+
+// humanEdit is the rule that holds a quota which a person set by hand.
+const humanEdit = "human_edit"
+
+// Publish puts a proposal up for review: it applies the moving changes to what
+// the base branch's tip holds and commits the file to the branch rlc/<service>,
+// rebuilt on that tip. It is idempotent: what an earlier call did, finished or
+// killed, is found outside and not done again.
+//
+// The proposal comes back as it stands: Open with Branch, Commit, Base and
+// Content; Open and Human, with nothing written, when a person committed to the
+// branch; Accepted when it is on the base branch already; Superseded when
+// nothing is left to change, the branch removed. A change whose line a person
+// edited, or that is not what the run saw, keeps the line as it is and comes
+// back held (human_edit). A line or file that would not validate is
+// rlc.ErrInvalid, a refusing hook rlc.ErrRefused; nothing is written then.
+func (r *Repo) Publish(ctx context.Context, p rlc.Proposal) (rlc.Proposal, error) {
+	if p.Service == "" || p.RunID == "" || inert(p.RunID) != p.RunID {
+		return p, fmt.Errorf("%w: a proposal needs a service and a run whose id is one line", rlc.ErrInvalid)
+	}
+	segment := quotafile.PathSegment(p.Service)
+	var out rlc.Proposal
+	err := r.act(ctx, segment, func(v *view, t tips, epoch uint64) ([]move, error) {
+		out = p
+		out.Changes = slices.Clone(p.Changes)
+		out.Branch, out.Error = branchName(segment), ""
+		a := r.service(ctx, v, t, segment)
+		return a.publish(&out, epoch)
+	})
+	if err != nil {
+		return p, fmt.Errorf("publish %s: %w", p.Service, err)
+	}
+	return out, nil
+}
+
+// service is one act's look at one service.
+type service struct {
+	*Repo
+	ctx     context.Context
+	v       *view
+	t       tips
+	segment string
+	path    string // of its quotas.yaml
+	parsed  map[plumbing.Hash]map[string]rlc.Quota
+}
+
+func (r *Repo) service(ctx context.Context, v *view, t tips, segment string) *service {
+	return &service{Repo: r, ctx: ctx, v: v, t: t, segment: segment, path: "services/" + segment + "/quotas.yaml",
+		parsed: map[plumbing.Hash]map[string]rlc.Quota{}}
+}
+
+func (s *service) publish(p *rlc.Proposal, epoch uint64) ([]move, error) {
+	if i, ok := s.line.published(p.RunID, s.segment); ok {
+		if err := s.accepted(p, i); err != nil {
+			return nil, err
+		}
+		return s.cleanUp(p.RunID)
+	}
+	b, err := s.review()
+	if err != nil {
+		return nil, err
+	}
+	var moves []move
+	switch {
+	case b.human:
+		p.State, p.Human, p.Commit = rlc.Open, true, s.t.branch.String()
+		p.Base, p.Content = b.base.String(), quotafile.Hash(b.quotas)
+		return nil, nil
+	case b.ours != nil && b.trailers.epoch > epoch:
+		return nil, fmt.Errorf("%w: epoch %d, the review holds %d", rlc.ErrFenced, epoch, b.trailers.epoch)
+	case b.ours != nil && b.trailers.run == p.RunID:
+		p.State, p.Commit, p.Base, p.Content = rlc.Open, s.t.branch.String(), b.base.String(), quotafile.Hash(b.quotas)
+		return nil, nil
+	case b.ours != nil:
+		// The earlier review goes; what people merged of it stays known as RLC's.
+		if at, ok, err := s.mergedAt(b.ours); err != nil {
+			return nil, err
+		} else if ok {
+			m, err := s.mark(s.t.branch, at)
+			if err != nil {
+				return nil, err
+			}
+			moves = append(moves, m)
+		}
+	}
+	n, err := s.rebuild(p)
+	if err != nil {
+		return nil, err
+	}
+	if n == nil || len(n.moved) == 0 {
+		p.State, p.Commit, p.Base = rlc.Superseded, "", s.t.base.String()
+		return append(moves, move{branchRef(s.segment), s.t.branch, plumbing.ZeroHash}), nil
+	}
+	tree, err := s.v.write(s.line.tip().tree, rlc.Files{s.path: n.data})
+	if err != nil {
+		return nil, err
+	}
+	if err := s.check(s.v, tree, s.segment, map[string]bool{s.path: true}); err != nil {
+		return nil, err
+	}
+	p.State, p.Base, p.Content = rlc.Open, s.t.base.String(), quotafile.Hash(n.quotas)
+	commit, err := s.commit(s.v, s.who, tree, message(*p, n, epoch, s.segment), s.t.base)
+	if err != nil {
+		return nil, err
+	}
+	p.Commit = commit.String()
+	return append(moves, move{branchRef(s.segment), s.t.branch, commit}), nil
+}
+
+// next is a service's file as a proposal would make it.
+type next struct {
+	quotas []rlc.Quota
+	data   []byte
+	moved  []rlc.Change      // those that apply
+	kept   []rlc.Change      // those whose line stays as a person left it
+	edited map[string]string // quota ID → who, of the lines that stay a person's
+}
+
+// rebuild applies a proposal to the tip and marks in p.Changes what it keeps. It
+// is nil when the service is no longer on the base branch.
+func (s *service) rebuild(p *rlc.Proposal) (*next, error) {
+	root := s.line.tip().tree
+	policy, err := s.v.file(root, "services/"+s.segment+"/policy.yaml")
+	if err != nil || policy == nil {
+		return nil, err
+	}
+	lines, err := s.lines(root)
+	if err != nil {
+		return nil, err
+	}
+	edited, err := s.edits(lines)
+	if err != nil {
+		return nil, err
+	}
+	lines = maps.Clone(lines)
+	n := &next{edited: edited}
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		if !c.Moves() {
+			continue
+		}
+		id := c.ID()
+		now, there := lines[id]
+		switch who := edited[id]; {
+		case there && now.Limit == *c.New && now.Mode == c.NewMode:
+			continue // put in force meanwhile
+		case who != "":
+			hold(c, now, there, "edited by "+inert(who))
+		case there != (c.Old != nil), there && (now.Limit != *c.Old || now.Mode != c.OldMode):
+			hold(c, now, there, "changed on "+s.cfg.Branch+" since the run read it")
+		default:
+			lines[id] = rlc.Quota{Bucket: c.Bucket, Key: c.Key, Limit: *c.New, Mode: c.NewMode, Why: c.Why}
+			n.moved = append(n.moved, *c)
+			continue
+		}
+		n.kept = append(n.kept, *c)
+	}
+	n.quotas = sorted(lines)
+	n.data = quotafile.MarshalQuotas(p.Service, n.quotas)
+	return n, nil
+}
+
+// hold makes a change one that keeps the line as the base branch has it.
+func hold(c *rlc.Change, now rlc.Quota, there bool, why string) {
+	c.Held, c.HeldWhy, c.New, c.NewMode, c.Old, c.OldMode = humanEdit, why, nil, "", nil, ""
+	if there {
+		c.Old, c.New, c.OldMode, c.NewMode = &now.Limit, &now.Limit, now.Mode, now.Mode
+	}
+}
+
+// review is a service's review branch.
+type review struct {
+	human    bool           // a person's commit is on it
+	ours     *object.Commit // RLC's commit on it, nil where there is none
+	trailers trailers       // of ours
+	base     plumbing.Hash  // the newest commit of the base branch that it holds
+	quotas   []rlc.Quota    // what its tip holds
+	author   string         // of its tip
+	tree     plumbing.Hash  // of its tip
+}
+
+// review reads the branch. A branch that is gone or merged is the zero value.
+func (s *service) review() (b review, err error) {
+	if _, in := s.line.contains(s.t.branch); s.t.branch.IsZero() || in {
+		return review{}, nil
+	}
+	baseAt := -1
+	seen, queue := map[plumbing.Hash]bool{}, []plumbing.Hash{s.t.branch}
+	for len(queue) > 0 {
+		h := queue[0]
+		queue = queue[1:]
+		if i, in := s.line.at[h]; in {
+			baseAt = max(baseAt, i)
+			continue
+		}
+		if _, in := s.line.merged[h]; seen[h] || in {
+			continue
+		}
+		seen[h] = true
+		if len(seen) > maxReview {
+			b.human = true // whoever made so many commits, it was not RLC
+			break
+		}
+		c, err := s.v.commit(h)
+		if err != nil {
+			return b, fmt.Errorf("read the review: %w", err)
+		}
+		if h == s.t.branch {
+			b.tree, b.author = c.TreeHash, c.Author.Name
+		}
+		switch t := s.who.trailers(c); {
+		case !t.ours || t.segment != s.segment:
+			b.human = true
+		case b.ours == nil:
+			b.ours, b.trailers = c, t
+		}
+		queue = append(queue, c.ParentHashes...)
+	}
+	if baseAt >= 0 {
+		b.base = s.line.points[baseAt].hash
+	}
+	lines, err := s.lenient(b.tree)
+	b.quotas = sorted(lines)
+	return b, err
+}
+
+// maxReview bounds how many commits of a review branch are looked at.
+const maxReview = 1000
+
+// sorted lists lines by ID.
+func sorted(lines map[string]rlc.Quota) []rlc.Quota {
+	return slices.SortedFunc(maps.Values(lines), func(a, b rlc.Quota) int { return strings.Compare(a.ID(), b.ID()) })
+}
