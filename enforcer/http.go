@@ -1,0 +1,418 @@
+package enforcer
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/enforcer/gcra"
+)
+
+// What one HTTP request may carry.
+const (
+	maxBody       = 64 << 10
+	maxAttributes = 64
+	maxName       = 128 // bytes of an attribute's name
+	maxService    = 1024
+	attrHeader    = "X-Rlc-Attr-"
+)
+
+// Handler is the enforcer's HTTP API: /v1/check, /v1/config, /v1/explain,
+// /metrics, /healthz and /readyz.
+func (e *Enforcer) Handler() http.Handler {
+	mux := http.NewServeMux()
+	guard := func(h http.HandlerFunc) http.Handler {
+		return http.NewCrossOriginProtection().Handler(e.authorised(h))
+	}
+	mux.Handle("POST /v1/check", guard(e.check))
+	mux.Handle("GET /v1/check", guard(e.checkSubrequest))
+	mux.Handle("GET /v1/config", guard(e.showConfig))
+	mux.Handle("GET /v1/explain", guard(e.showExplain))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(e.gatherer, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, 200, map[string]string{"status": "ok"}) })
+	mux.HandleFunc("GET /readyz", e.showReady)
+	return mux
+}
+
+// authorised asks for the token, where there is one.
+func (e *Enforcer) authorised(next http.HandlerFunc) http.Handler {
+	want := sha256.Sum256([]byte("Bearer " + e.config.Token))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if e.config.Token != "" {
+			got := sha256.Sum256([]byte(r.Header.Get("Authorization")))
+			if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+				w.Header().Set("WWW-Authenticate", "Bearer")
+				problem(w, http.StatusUnauthorized, "this enforcer asks for a token: send Authorization: Bearer …")
+				return
+			}
+		}
+		next(w, r)
+	})
+}
+
+// checkBody is what POST /v1/check takes.
+type checkBody struct {
+	Service    string         `json:"service"`
+	Attributes rlc.Attributes `json:"attributes"`
+	Cost       *int64         `json:"cost"` // default 1; 0 looks and takes nothing
+}
+
+// check answers POST /v1/check: 200, or 429 for a drop.
+func (e *Enforcer) check(w http.ResponseWriter, r *http.Request) {
+	if enc := r.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
+		problem(w, http.StatusUnsupportedMediaType, "the body must not be compressed")
+		return
+	}
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		status, text := http.StatusBadRequest, "the body could not be read"
+		if big := (*http.MaxBytesError)(nil); errors.As(err, &big) {
+			status, text = http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is larger than %d bytes", maxBody)
+		} else if errors.Is(err, os.ErrDeadlineExceeded) {
+			status, text = http.StatusRequestTimeout, "the body did not arrive in time"
+		}
+		problem(w, status, text)
+		return
+	}
+	var body checkBody
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&body); err != nil {
+		problem(w, http.StatusBadRequest, jsonText(err)+`; want {"service": "…", "attributes": {"caller": "…"}, "cost": 1}`)
+		return
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		problem(w, http.StatusBadRequest, "the body holds more than one JSON value")
+		return
+	}
+	req := Request{Service: body.Service, Attributes: body.Attributes, Cost: 1}
+	if body.Cost != nil {
+		req.Cost, req.Peek = *body.Cost, *body.Cost == 0
+	}
+	if text := invalid(req); text != "" {
+		problem(w, http.StatusBadRequest, text)
+		return
+	}
+	e.answer(w, req, http.StatusTooManyRequests)
+}
+
+// checkSubrequest answers GET /v1/check, the form of nginx' auth_request: 200,
+// or 403 for a drop, since nginx turns any other status into 500.
+func (e *Enforcer) checkSubrequest(w http.ResponseWriter, r *http.Request) {
+	req, text := queryRequest(r)
+	if text == "" {
+		text = invalid(req)
+	}
+	if text != "" {
+		problem(w, http.StatusBadRequest, text)
+		return
+	}
+	e.answer(w, req, http.StatusForbidden)
+}
+
+// queryRequest reads a request from X-RLC-Attr-<name> headers and from the
+// query, where service and cost are the request's own and every other name is
+// an attribute. A header wins over the query: the proxy sets it, the query may
+// be the client's.
+func queryRequest(r *http.Request) (Request, string) {
+	req := Request{Attributes: rlc.Attributes{}, Cost: 1}
+	for name, values := range r.URL.Query() {
+		if len(values) > 1 {
+			return req, fmt.Sprintf("%q is given %d times", name, len(values))
+		}
+		switch name {
+		case "service":
+			req.Service = values[0]
+		case "cost":
+			n, err := strconv.ParseInt(values[0], 10, 64)
+			if err != nil {
+				return req, "cost must be a whole number"
+			}
+			req.Cost, req.Peek = n, n == 0
+		default:
+			req.Attributes[name] = values[0]
+		}
+	}
+	for name, values := range r.Header {
+		if attr, ok := strings.CutPrefix(name, attrHeader); ok {
+			if len(values) > 1 {
+				return req, fmt.Sprintf("header %s is given %d times", name, len(values))
+			}
+			req.Attributes[strings.ToLower(attr)] = values[0]
+		}
+	}
+	return req, ""
+}
+
+// invalid says what is wrong with a request from outside; "" for nothing.
+func invalid(r Request) string {
+	switch {
+	case r.Service == "":
+		return "service is missing"
+	case len(r.Service) > maxService:
+		return fmt.Sprintf("service is longer than %d bytes", maxService)
+	case r.Cost < 0:
+		return fmt.Sprintf("cost %d is negative; want 1 or more, or 0 to look without taking", r.Cost)
+	case float64(r.Cost) > rlc.MaxRate:
+		return fmt.Sprintf("cost %d is above %g", r.Cost, rlc.MaxRate)
+	case len(r.Attributes) > maxAttributes:
+		return fmt.Sprintf("%d attributes; at most %d", len(r.Attributes), maxAttributes)
+	}
+	for name := range r.Attributes {
+		if name == "" || len(name) > maxName {
+			return fmt.Sprintf("an attribute's name has %d bytes; want 1 to %d", len(name), maxName)
+		}
+	}
+	return ""
+}
+
+// checkAnswer is what /v1/check says.
+type checkAnswer struct {
+	Outcome      Outcome    `json:"outcome"`
+	Bucket       string     `json:"bucket"`
+	Key          rlc.Key    `json:"key"`
+	Limit        *rlc.Limit `json:"limit"`     // null: not limited
+	Remaining    *int64     `json:"remaining"` // null: not limited
+	RetryAfterMS int64      `json:"retry_after_ms"`
+	Snapshot     string     `json:"snapshot"`
+}
+
+func (e *Enforcer) answer(w http.ResponseWriter, req Request, dropped int) {
+	d := e.Decide(req)
+	a := checkAnswer{Outcome: d.Outcome, Bucket: d.Bucket, Key: d.Key, Limit: d.Limit, Snapshot: d.Version.String()}
+	if a.Key == nil {
+		a.Key = rlc.Key{}
+	}
+	if d.Limit != nil {
+		a.Remaining = &d.Remaining
+	}
+	if d.Outcome != Admit {
+		a.RetryAfterMS = ceil(bounded(d.RetryAfter), time.Millisecond)
+	}
+	e.limitHeaders(w.Header(), req.Service, d)
+	status := http.StatusOK
+	if d.Outcome == Drop {
+		status = dropped
+	}
+	writeJSON(w, status, a)
+}
+
+// configAnswer is what /v1/config says.
+type configAnswer struct {
+	Epoch      uint64  `json:"epoch"`
+	Version    uint64  `json:"version"`
+	Snapshot   string  `json:"snapshot"`
+	Commit     string  `json:"commit"`
+	AgeSeconds float64 `json:"age_seconds"`
+	Name       string  `json:"name"`
+	Zone       string  `json:"zone,omitempty"`
+	Region     string  `json:"region,omitempty"`
+	Refused    string  `json:"refused,omitempty"` // why the newest snapshot was refused
+	Buckets    []Live  `json:"buckets"`
+}
+
+// showConfig answers /v1/config: the limits in force, of one service with
+// ?service=.
+func (e *Enforcer) showConfig(w http.ResponseWriter, r *http.Request) {
+	a := configAnswer{Name: e.config.Name, Zone: e.config.Zone, Region: e.config.Region, Buckets: []Live{}}
+	if l := e.loaded.Load(); l != nil {
+		v := l.snapshot.Version
+		a.Epoch, a.Version, a.Commit = v.Epoch, v.Number, l.snapshot.Commit
+		a.Snapshot = v.String()
+		service := r.URL.Query().Get("service")
+		if service != "" && l.services[service] == nil {
+			problem(w, http.StatusNotFound, fmt.Sprintf("no policy for service %.100q in snapshot %s", service, v))
+			return
+		}
+		a.Buckets = append(a.Buckets, l.describe(service)...)
+	}
+	e.mu.Lock()
+	if !e.confirmed.IsZero() {
+		a.AgeSeconds = age(e.now(), e.confirmed).Seconds()
+	}
+	a.Refused = e.refused
+	e.mu.Unlock()
+	writeJSON(w, http.StatusOK, a)
+}
+
+func (e *Enforcer) showReady(w http.ResponseWriter, _ *http.Request) {
+	reasons, notes := e.Ready()
+	status := http.StatusOK
+	if len(reasons) > 0 {
+		status = http.StatusServiceUnavailable
+	}
+	writeJSON(w, status, map[string]any{"ready": len(reasons) == 0, "reasons": append([]string{}, reasons...), "notes": append([]string{}, notes...), "snapshot": e.Version().String()})
+}
+
+// showExplain answers /v1/explain, which takes what GET /v1/check takes.
+func (e *Enforcer) showExplain(w http.ResponseWriter, r *http.Request) {
+	req, text := queryRequest(r)
+	if text == "" {
+		text = invalid(req)
+	}
+	if text != "" {
+		problem(w, http.StatusBadRequest, text)
+		return
+	}
+	x := e.Explain(req.Service, req.Attributes)
+	if x.Attributes == nil {
+		x.Attributes = rlc.Attributes{}
+	}
+	writeJSON(w, http.StatusOK, x)
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // the client is gone: nobody to tell
+}
+
+// problem answers with an RFC 9457 problem.
+func problem(w http.ResponseWriter, status int, detail string) {
+	h := w.Header()
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]any{"type": "about:blank", "title": http.StatusText(status), "status": status, "detail": detail})
+}
+
+// jsonText says what is wrong with a JSON body, for people.
+func jsonText(err error) string {
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.Is(err, io.EOF):
+		return "the body is empty"
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return "the body ends in the middle of the JSON"
+	case errors.As(err, &syntax):
+		return fmt.Sprintf("the body is not JSON: %v at byte %d", syntax, syntax.Offset)
+	case errors.As(err, &kind):
+		return fmt.Sprintf("%s must not be a %s", kind.Field, kind.Value)
+	}
+	return strings.TrimPrefix(err.Error(), "json: ")
+}
+
+// bounded is a wait as clients are told it: one that has no end is an hour.
+func bounded(d time.Duration) time.Duration {
+	if d == gcra.Forever {
+		return time.Hour
+	}
+	return d
+}
+
+// ceil is d in whole units, rounded up.
+func ceil(d, unit time.Duration) int64 {
+	n := d / unit
+	if d%unit > 0 {
+		n++
+	}
+	return int64(n)
+}
+
+// Explanation is why a request would be decided as it would.
+type Explanation struct {
+	Service    string         `json:"service"`
+	Attributes rlc.Attributes `json:"attributes"`
+	Outcome    Outcome        `json:"outcome"`
+	Snapshot   string         `json:"snapshot"`
+	Buckets    []Explained    `json:"buckets"` // the quota bucket, then the caps
+	Text       string         `json:"text"`    // one sentence for people
+}
+
+// Explained is one bucket's part in a decision.
+type Explained struct {
+	Live
+	Off          bool   `json:"off,omitempty"` // turned off by a panic
+	Admits       bool   `json:"admits"`
+	Remaining    *int64 `json:"remaining"` // null: not limited
+	RetryAfterMS int64  `json:"retry_after_ms"`
+}
+
+// Explain says what Decide would say of a request of cost 1, and why. It never
+// charges or counts.
+func (e *Enforcer) Explain(service string, attrs rlc.Attributes) (x Explanation) {
+	x = Explanation{Service: service, Attributes: maps.Clone(attrs), Outcome: Admit, Buckets: []Explained{}, Snapshot: e.Version().String()}
+	l := e.loaded.Load()
+	if l == nil {
+		x.Text = "no snapshot is in force: every request is admitted"
+		return x
+	}
+	s := l.services[service]
+	if s == nil {
+		x.Text = "the service has no policy: its requests are admitted"
+		return x
+	}
+	defer func() {
+		if recover() != nil {
+			x.Text = "the decision panicked: the request is admitted"
+		}
+	}()
+	attrs = maps.Clone(attrs)
+	for name, v := range attrs {
+		attrs[name] = clip(v)
+	}
+	d := e.Decide(Request{Service: service, Attributes: attrs, Peek: true})
+	x.Outcome, x.Snapshot = d.Outcome, d.Version.String()
+	for i, hit := range s.matched(attrs) {
+		b, id := &s.unmatched, Unmatched
+		if hit.Bucket >= 0 {
+			b, id = &s.buckets[hit.Bucket], hit.ID
+		} else if i > 0 {
+			continue
+		}
+		x.Buckets = append(x.Buckets, e.explain(s, b, hit.Key, id))
+	}
+	x.Text = explainText(x, d)
+	return x
+}
+
+func (e *Enforcer) explain(s *service, b *bucket, key rlc.Key, id string) Explained {
+	limit, mode, source := s.limit(b, id)
+	out := Explained{Live: Live{s.Name, b.Name, key, b.Role, mode, b.Algorithm, source, limit}, Admits: true, Off: b.counts.off.Load()}
+	r := &route{}
+	parts := s.add(r, nil, b, key, id)
+	if len(parts) == 0 {
+		return out
+	}
+	prefix := ""
+	if mode == rlc.Shadow {
+		prefix = asIfPrefix
+	}
+	w := newWorld(e.counter, parts, prefix)
+	tally := e.take(&w, e.now().Sub(e.start).Microseconds(), 0, true)
+	out.Admits, out.Remaining = tally.OK(), &tally.Remaining
+	out.RetryAfterMS = ceil(bounded(tally.Wait), time.Millisecond)
+	return out
+}
+
+func explainText(x Explanation, d Decision) string {
+	switch {
+	case x.Outcome == Drop:
+		return fmt.Sprintf("dropped: %s enforces %g/s with burst %d and is used up", d.Bucket, d.Limit.Rate, d.Limit.Burst)
+	case x.Outcome == VirtualDrop:
+		return fmt.Sprintf("admitted; %s allows %g/s with burst %d and is used up: dropped if everything enforced", d.Bucket, d.Limit.Rate, d.Limit.Burst)
+	case d.Bucket == Unmatched && d.Limit == nil:
+		return "admitted: no quota bucket matches"
+	case d.Limit == nil:
+		return fmt.Sprintf("admitted: %s has no quota for it yet", d.Bucket)
+	}
+	return fmt.Sprintf("admitted: %s allows %g/s with burst %d, %d left", d.Bucket, d.Limit.Rate, d.Limit.Burst, d.Remaining)
+}

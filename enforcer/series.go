@@ -1,0 +1,250 @@
+package enforcer
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/openrlc/rlc"
+)
+
+// The names that stand where there is no name.
+const (
+	// Unmatched is the bucket of requests that no quota bucket matches.
+	Unmatched = "__unmatched__"
+	// Other is the label of everything beyond a bound, and of services that
+	// have no policy.
+	Other = "__other__"
+)
+
+// maxValue is the longest attribute value that is kept as it is, in bytes.
+const maxValue = 256
+
+// clip bounds an attribute value: one longer than maxValue becomes its
+// beginning and a hash of the whole, so that two stay two.
+func clip(v string) string {
+	if len(v) <= maxValue {
+		return v
+	}
+	sum := sha256.Sum256([]byte(v))
+	return v[:maxValue-17] + "~" + hex.EncodeToString(sum[:8])
+}
+
+// label is v as a metric's label can hold it: bounded, and valid UTF-8.
+func label(v string) string { return strings.ToValidUTF8(clip(v), "\uFFFD") }
+
+// labels tell the series of a bucket apart. A label that the bucket's traffic
+// does not depend on is empty.
+type labels struct{ caller, procedure string }
+
+func (l labels) compare(o labels) int {
+	return cmp.Or(strings.Compare(l.caller, o.caller), strings.Compare(l.procedure, o.procedure))
+}
+
+// series counts the requests of one label set by outcome.
+type series struct {
+	labels
+	outcomes [outcomes]atomic.Uint64
+	peak     peak
+	ranked   uint64 // total when the table was ranked last; the table's lock
+}
+
+func (s *series) count(o Outcome, second int64) {
+	s.outcomes[o.index()].Add(1)
+	s.peak.add(second)
+}
+
+func (s *series) total() (n uint64) {
+	for i := range s.outcomes {
+		n += s.outcomes[i].Load()
+	}
+	return n
+}
+
+// table holds a bucket's series: at most max label sets, and one for the rest.
+type table struct {
+	rest series
+
+	mu  sync.RWMutex
+	max int
+	set map[labels]*series
+}
+
+// get finds or makes the series of l, or gives the one for the rest.
+func (t *table) get(l labels) *series {
+	l = labels{label(l.caller), label(l.procedure)}
+	t.mu.RLock()
+	s := t.set[l]
+	t.mu.RUnlock()
+	if s != nil {
+		return s
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s = t.set[l]; s != nil {
+		return s
+	}
+	if len(t.set) >= t.max || l == t.rest.labels {
+		return &t.rest
+	}
+	if t.set == nil {
+		t.set = map[labels]*series{}
+	}
+	s = &series{labels: l}
+	t.set[l] = s
+	return s
+}
+
+// resize sets the bound. Series above it stay: a counter that vanishes and
+// comes back is worse than a few too many until the next start.
+func (t *table) resize(n int) {
+	t.mu.Lock()
+	t.max = n
+	t.mu.Unlock()
+}
+
+// all lists the series in order of their labels; the one for the rest comes
+// last, and only once it has counted something.
+func (t *table) all() []*series {
+	t.mu.RLock()
+	out := make([]*series, 0, len(t.set)+1)
+	for _, s := range t.set {
+		out = append(out, s)
+	}
+	t.mu.RUnlock()
+	slices.SortFunc(out, func(a, b *series) int { return a.compare(b.labels) })
+	if t.rest.total() > 0 {
+		out = append(out, &t.rest)
+	}
+	return out
+}
+
+// rank gives label sets that were busy among the rest since the last ranking a
+// series of their own, in place of the least busy ones. A place changes hands
+// only for more than twice the traffic, and at most a tenth of the places at a
+// time, so that Prometheus sees a bounded number of new series. It reports
+// whether any did.
+func (t *table) rank(busy map[labels]uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	type ranked struct {
+		series *series
+		seen   uint64
+	}
+	have := make([]ranked, 0, len(t.set))
+	for _, s := range t.set {
+		n := s.total()
+		have = append(have, ranked{s, n - s.ranked})
+		s.ranked = n
+	}
+	if len(busy) == 0 {
+		return false
+	}
+	slices.SortFunc(have, func(a, b ranked) int {
+		return cmp.Or(cmp.Compare(a.seen, b.seen), a.series.compare(b.series.labels))
+	})
+	want := make([]labels, 0, len(busy))
+	for l := range busy {
+		want = append(want, l)
+	}
+	slices.SortFunc(want, func(a, b labels) int { return cmp.Or(cmp.Compare(busy[b], busy[a]), a.compare(b)) })
+
+	changed := false
+	for i := range min(len(want), len(have), t.max/10+1) {
+		if busy[want[i]] <= 2*have[i].seen {
+			break
+		}
+		delete(t.set, have[i].series.labels)
+		t.set[want[i]] = &series{labels: want[i]}
+		changed = true
+	}
+	return changed
+}
+
+// fallback says why a request was decided without a bucket.
+type fallback int
+
+const (
+	byFull  fallback = iota // the bucket has no room for another counter
+	byPanic                 // the bucket was turned off
+	byStore                 // the shared store did not answer
+	fallbacks
+)
+
+func (f fallback) String() string { return [...]string{"counters_full", "panic", "store"}[f] }
+
+// counts is what one bucket has counted. It outlives snapshots, so that a
+// counter only ever goes up.
+type counts struct {
+	service, bucket string
+	role            rlc.Role
+	table           table // of a quota bucket and of Unmatched
+	outcomes        [outcomes]atomic.Uint64
+	noQuota         atomic.Uint64
+	fallbacks       [fallbacks]atomic.Uint64
+	off             atomic.Bool // turned off by a panic, in the snapshot in force
+}
+
+// peak finds the highest one-second count of each clock minute.
+type peak struct {
+	now atomic.Uint64 // the second in its upper half, its count in the lower
+
+	mu                  sync.Mutex
+	minute, before      int64 // clock minutes since 1970
+	highest, highBefore uint32
+}
+
+// add counts a request in its second (since 1970). A late one counts in the
+// newest second.
+func (p *peak) add(second int64) {
+	for {
+		v := p.now.Load()
+		if int64(v>>32) >= second {
+			p.now.Add(1)
+			return
+		}
+		if p.now.CompareAndSwap(v, uint64(second)<<32|1) {
+			p.mu.Lock()
+			p.close(v)
+			p.mu.Unlock()
+			return
+		}
+	}
+}
+
+// close enters a finished second. The caller holds the lock.
+func (p *peak) close(v uint64) {
+	minute, n := int64(v>>32)/60, uint32(v)
+	switch {
+	case minute > p.minute:
+		p.before, p.highBefore = p.minute, p.highest
+		p.minute, p.highest = minute, n
+	case minute == p.minute:
+		p.highest = max(p.highest, n)
+	case minute == p.before:
+		p.highBefore = max(p.highBefore, n)
+	}
+}
+
+// closed is the highest one-second count of the last clock minute that was
+// over at second.
+func (p *peak) closed(second int64) uint32 {
+	want := second/60 - 1
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var n uint32
+	if p.minute == want {
+		n = p.highest
+	}
+	if p.before == want {
+		n = max(n, p.highBefore)
+	}
+	if v := p.now.Load(); int64(v>>32)/60 == want {
+		n = max(n, uint32(v))
+	}
+	return n
+}
