@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"math"
+	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -17,34 +18,45 @@ import (
 	"github.com/openrlc/rlc/internal/stat"
 )
 
-// Evaluate walks a policy forward over recorded traces: at every origin of the
-// protocol ("weekly" or "daily") it learns from what lies between the split's
-// start and the origin, and writes the bare estimate, without guards, rounding
-// or floor, as series,origin,timestamp,q50,q99. dir holds csv/NAME.csv
-// (timestamp_rfc3339,rps) and origins_weekly.csv or origins_daily.csv
-// (series,step_s,train_start,origin,test_end). progress may be nil.
-//
-// A static quota is one row for each origin: q99 is the quota, q50 the median
-// of what it learnt from.
-func Evaluate(ctx context.Context, dir fs.FS, protocol string, policy rlc.Policy, out io.Writer, progress func(series string)) error {
-	if protocol != "weekly" && protocol != "daily" {
-		return fmt.Errorf("%w: protocol %q: want weekly or daily", rlc.ErrInvalid, protocol)
+// Evaluation walks a policy forward over recorded traces: at every origin of
+// the protocol it learns from what lies between the split's start and the
+// origin, and writes the bare estimate, without guards, rounding or floor.
+type Evaluation struct {
+	Traces   string         // folder with csv/NAME.csv and origins_<protocol>.csv
+	Policy   rlc.PolicySpec // kind and parameters
+	Protocol string         // weekly or daily
+	Progress func(done, total int, series string)
+	// Progress is called before each origin; nil for nobody.
+}
+
+// Write writes the forecasts as series,origin,timestamp,q50,q99. A static
+// quota is one row for each origin: q99 is the quota, q50 the median of what
+// it learnt from. It reads csv/NAME.csv (timestamp_rfc3339,rps) and the splits
+// (series,step_s,train_start,origin,test_end).
+func (e Evaluation) Write(ctx context.Context, out io.Writer) error {
+	if e.Protocol != "weekly" && e.Protocol != "daily" {
+		return fmt.Errorf("%w: protocol %q: want weekly or daily", rlc.ErrInvalid, e.Protocol)
 	}
-	splits, err := readOrigins(dir, "origins_"+protocol+".csv")
+	policy, err := Builtin().New(e.Policy)
+	if err != nil {
+		return fmt.Errorf("policy %s: %w", e.Policy.Kind, err)
+	}
+	dir := os.DirFS(e.Traces)
+	splits, err := readOrigins(dir, "origins_"+e.Protocol+".csv")
 	if err != nil {
 		return err
 	}
 	w := bufio.NewWriter(out)
 	fmt.Fprintln(w, "series,origin,timestamp,q50,q99")
 	var t trace
-	for _, s := range splits {
+	for i, s := range splits {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+		if e.Progress != nil {
+			e.Progress(i, len(splits), s.series)
+		}
 		if t.name != s.series {
-			if progress != nil {
-				progress(s.series)
-			}
 			if t, err = readTrace(dir, s.series, s.step); err != nil {
 				return err
 			}

@@ -186,7 +186,8 @@ func (f factors) ofHours(w *weeks, keep func(m mark, i int) bool) product {
 		p.peak = max(p.peak, x)
 	}
 	if p.peak > 0 {
-		p.growth = max(1, w.growth(peaks)*peaks[0]/p.peak)
+		// Two digits, as people read it.
+		p.growth = max(1, math.Round(100*w.growth(peaks)*peaks[0]/p.peak)/100)
 	}
 	p.rate = rlc.Rate(p.peak * p.growth * (1 + f.headroom) * f.confidence)
 	return p
@@ -196,7 +197,7 @@ func (f factors) ofHours(w *weeks, keep func(m mark, i int) bool) product {
 func (f factors) why(p product) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "weekly peak %s", stat.RateText(rlc.Rate(p.peak)))
-	if p.growth >= 1.005 {
+	if p.growth > 1 {
 		fmt.Fprintf(&b, " × %.2f growth", p.growth)
 	}
 	if f.headroom != 0 {

@@ -1,0 +1,238 @@
+package policies
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/stat"
+)
+
+// Fit is what the capacity fit knows of a service besides its changes.
+type Fit struct {
+	// Coincidence is κ: the peak of the sum of all series divided by the sum
+	// of their peaks. 0 or above 1 means 1, all peak at once.
+	Coincidence rlc.Ratio
+	// Contracts are promised limits by quota ID: their floors are kept.
+	Contracts map[string]rlc.Limit
+}
+
+// Loss is what one quota lost to the capacity fit.
+type Loss struct {
+	ID       string
+	From, To rlc.Limit
+}
+
+// FitCapacity is guard 6, over all changes of a service. If the sum of its
+// quota buckets' rates × κ exceeds capacity.rate × (1 − reserve), or that of
+// their bursts exceeds capacity.burst, contracts keep their floors and the rest
+// is water-filled: max-min fair shares, every quota gets what it asks for up to
+// one common level (policies.md 4). It amends changes in place, each with a
+// reason and a word to a person, and returns who lost what.
+//
+// A held quota stays as it is: a declared capacity is no data about its
+// traffic. Where contracts and floors alone do not fit, every quota of the
+// service is held with the rule conflict.
+func FitCapacity(svc *rlc.Service, changes []rlc.Change, f Fit) []Loss {
+	limit, ok := room(svc.Capacity)
+	if !ok {
+		return nil
+	}
+	kappa := float64(f.Coincidence)
+	if !(kappa > 0 && kappa <= 1) {
+		kappa = 1
+	}
+	var in []*rlc.Change
+	for i := range changes {
+		c := &changes[i]
+		if b := svc.Bucket(c.Bucket); c.New != nil && (b == nil || b.Role != rlc.CapRole) {
+			in = append(in, c)
+		}
+	}
+	// The bounds of one quota: what it asks for, and what it keeps.
+	rates := fill(in, float64(limit)/kappa, func(c *rlc.Change) (ask, keep float64) {
+		ask, keep = float64(c.New.Rate), float64(floorOf(svc, c))
+		if l, ok := f.Contracts[c.ID()]; ok {
+			keep = float64(l.Rate)
+		}
+		return ask, keep
+	})
+	var bursts []float64
+	if b := svc.Capacity.Burst; b > 0 {
+		bursts = fill(in, float64(b)/kappa, func(c *rlc.Change) (ask, keep float64) {
+			ask, keep = float64(c.New.Burst), 1
+			if l, ok := f.Contracts[c.ID()]; ok {
+				keep = float64(l.Burst)
+			}
+			return ask, keep
+		})
+	}
+	if rates == nil && bursts == nil {
+		return nil
+	}
+	if why := conflict(svc, in, f, float64(limit)/kappa); why != "" {
+		for i := range changes {
+			refuse(&changes[i], why)
+		}
+		return nil
+	}
+	return cut(svc, in, rates, bursts, limit, kappa)
+}
+
+// fill returns each quota's share of room, or nil where all fit.
+func fill(in []*rlc.Change, room float64, bounds func(*rlc.Change) (ask, keep float64)) []float64 {
+	ask, keep := make([]float64, len(in)), make([]float64, len(in))
+	sum := 0.0
+	for i, c := range in {
+		ask[i], keep[i] = bounds(c)
+		if c.Held != "" {
+			keep[i] = ask[i]
+		}
+		keep[i] = min(keep[i], ask[i])
+		sum += ask[i]
+	}
+	if sum <= room*(1+1e-9) {
+		return nil
+	}
+	return waterFill(ask, keep, room)
+}
+
+// waterFill finds the level at which min(ask, max(keep, level)) sums up to
+// room, and returns those shares. Where the kept parts alone exceed room, each
+// gets what it keeps.
+func waterFill(ask, keep []float64, room float64) []float64 {
+	at := func(level float64) (sum float64) {
+		for i := range ask {
+			sum += min(ask[i], max(keep[i], level))
+		}
+		return sum
+	}
+	// The sum grows linearly between neighbouring bounds.
+	var bounds []float64
+	bounds = append(append(append(bounds, 0), ask...), keep...)
+	slices.Sort(bounds)
+	level := 0.0
+	for i := 1; i < len(bounds); i++ {
+		low, high := at(bounds[i-1]), at(bounds[i])
+		if low > room {
+			break
+		}
+		level = bounds[i-1]
+		if high > room {
+			level += (bounds[i] - bounds[i-1]) * (room - low) / (high - low)
+			break
+		}
+	}
+	out := make([]float64, len(ask))
+	for i := range ask {
+		out[i] = min(ask[i], max(keep[i], level))
+	}
+	return out
+}
+
+// conflict: contracts that do not fit together refuse the service.
+func conflict(svc *rlc.Service, in []*rlc.Change, f Fit, room float64) string {
+	sum := 0.0
+	for _, c := range in {
+		if l, ok := f.Contracts[c.ID()]; ok {
+			sum += float64(l.Rate)
+		}
+	}
+	if sum <= room*(1+1e-9) {
+		return ""
+	}
+	return fmt.Sprintf("contracts of %s in all do not fit the capacity of %s", stat.RateText(rlc.Rate(sum)), stat.RateText(svc.Capacity.Rate))
+}
+
+func refuse(c *rlc.Change, why string) {
+	c.Held, c.HeldWhy, c.Failed = "conflict", why, true
+	c.New, c.NewMode = nil, c.OldMode
+	var rate rlc.Rate
+	if c.Old != nil {
+		same := *c.Old
+		c.New, rate = &same, same.Rate
+	}
+	c.Reasons = append(c.Reasons, rlc.Reason{Rule: "conflict", Detail: why, Rate: rate, Acted: true})
+}
+
+// cut puts the shares into the changes.
+func cut(svc *rlc.Service, in []*rlc.Change, rates, bursts []float64, limit rlc.Rate, kappa float64) []Loss {
+	var asked float64
+	for _, c := range in {
+		asked += float64(c.New.Rate)
+	}
+	what := fmt.Sprintf("quotas of %s in all × %.2f that peak together exceed the capacity of %s", stat.RateText(rlc.Rate(asked)), kappa, stat.RateText(limit))
+	if rates == nil {
+		what = fmt.Sprintf("bursts in all × %.2f that peak together exceed the capacity of %d", kappa, svc.Capacity.Burst)
+	}
+	var losses []Loss
+	for i, c := range in {
+		from := *c.New
+		to := from
+		if rates != nil && rates[i] < float64(from.Rate)*(1-1e-9) {
+			to.Rate = max(stat.RoundDown(rlc.Rate(rates[i])), min(from.Rate, floorOf(svc, c)))
+			// The burst keeps its proportion.
+			to.Burst = rlc.Burst(max(1, math.Ceil(float64(from.Burst)*float64(to.Rate/from.Rate)-1e-6)))
+		}
+		if bursts != nil {
+			to.Burst = min(to.Burst, rlc.Burst(max(1, math.Floor(bursts[i]+1e-9))))
+		}
+		if to == from {
+			continue
+		}
+		lost := fmt.Sprintf("%s: cut from %s, burst %d to %s, burst %d", what, stat.RateText(from.Rate), from.Burst, stat.RateText(to.Rate), to.Burst)
+		c.New = &to
+		c.Reasons = append(c.Reasons, rlc.Reason{Rule: "capacity_fit", Detail: lost, Rate: to.Rate, Acted: true})
+		c.Look = joined([]string{c.Look, lost})
+		if to.Rate != from.Rate && (c.Old == nil || c.Old.Rate != to.Rate) {
+			c.Why = joined([]string{c.Why, "cut to " + stat.RateText(to.Rate) + " to fit the capacity"})
+		}
+		losses = append(losses, Loss{ID: c.ID(), From: from, To: to})
+	}
+	return losses
+}
+
+func floorOf(svc *rlc.Service, c *rlc.Change) rlc.Rate {
+	if b := svc.Bucket(c.Bucket); b != nil {
+		return resolve(b.Guards).Floor
+	}
+	return rlc.DefaultGuards().Floor
+}
+
+// Coincidence gathers κ, the peak of the sum of series divided by the sum of
+// their peaks, one series at a time: its size does not grow with their number.
+// It works on hourly maxima, whose sum is at least the sum's peak, so κ is
+// never too small. The zero value is ready.
+type Coincidence struct {
+	hours map[time.Time]float64
+	peaks float64
+}
+
+// Add takes a series in.
+func (k *Coincidence) Add(h rlc.History) {
+	if k.hours == nil {
+		k.hours = map[time.Time]float64{}
+	}
+	peak := 0.0
+	for _, x := range h.Hours {
+		if v := float64(x.Max); x.Present > 0 && v > 0 && !math.IsInf(v, 0) {
+			k.hours[x.Start.UTC()] += v
+			peak = max(peak, v)
+		}
+	}
+	k.peaks += peak
+}
+
+// Ratio is κ, 1 where nothing is known.
+func (k *Coincidence) Ratio() rlc.Ratio {
+	if k.peaks == 0 {
+		return 1
+	}
+	top := 0.0
+	for _, v := range k.hours {
+		top = max(top, v)
+	}
+	return rlc.Ratio(min(1, top/k.peaks))
+}
