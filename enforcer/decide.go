@@ -126,7 +126,7 @@ func (e *Enforcer) route(l *loaded, s *service, r Request) *route {
 	for _, name := range s.attrs {
 		v := r.Attributes[name]
 		if len(v) > maxValue {
-			v, long = clip(v), true
+			v, long = clip(v, maxValue), true
 		}
 		values = append(values, v)
 	}

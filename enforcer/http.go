@@ -367,7 +367,7 @@ func (e *Enforcer) Explain(service string, attrs rlc.Attributes) (x Explanation)
 	}()
 	attrs = maps.Clone(attrs)
 	for name, v := range attrs {
-		attrs[name] = clip(v)
+		attrs[name] = clip(v, maxValue)
 	}
 	d := e.Decide(Request{Service: service, Attributes: attrs, Peek: true})
 	x.Outcome, x.Snapshot = d.Outcome, d.Version.String()

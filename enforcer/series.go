@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/quotafile"
 )
 
 // The names that stand where there is no name.
@@ -21,21 +22,24 @@ const (
 	Other = "__other__"
 )
 
-// maxValue is the longest attribute value that is kept as it is, in bytes.
-const maxValue = 256
+// The longest attribute values that are kept as they are, in bytes.
+const (
+	maxValue = quotafile.MaxValue // for matching and charging
+	maxLabel = 256                // in metrics
+)
 
-// clip bounds an attribute value: one longer than maxValue becomes its
-// beginning and a hash of the whole, so that two stay two.
-func clip(v string) string {
-	if len(v) <= maxValue {
+// clip bounds a value: a longer one becomes its beginning and a hash of the
+// whole, so that two stay two.
+func clip(v string, most int) string {
+	if len(v) <= most {
 		return v
 	}
 	sum := sha256.Sum256([]byte(v))
-	return v[:maxValue-17] + "~" + hex.EncodeToString(sum[:8])
+	return v[:most-17] + "~" + hex.EncodeToString(sum[:8])
 }
 
 // label is v as a metric's label can hold it: bounded, and valid UTF-8.
-func label(v string) string { return strings.ToValidUTF8(clip(v), "\uFFFD") }
+func label(v string) string { return strings.ToValidUTF8(clip(v, maxLabel), "\uFFFD") }
 
 // labels tell the series of a bucket apart. A label that the bucket's traffic
 // does not depend on is empty.

@@ -323,7 +323,7 @@ func Digest(files rlc.Files) string {
 func (b *bucket) known(key rlc.Key, most int) []labels {
 	values := func(attr string, carried bool) []string {
 		if v, ok := key[attr]; ok && carried {
-			return []string{clip(v)}
+			return []string{v}
 		}
 		if p, ok := b.Match[attr]; ok && carried && (p.Kind == rlc.Exact || p.Kind == rlc.List) {
 			return p.Values

@@ -1,0 +1,142 @@
+package enforcer_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/enforcer"
+)
+
+// rules is a random service: quota buckets and caps that overlap, each with a
+// limit and a mode.
+type rules struct {
+	buckets []rule
+	quotas  []string
+	share   bool
+}
+
+type rule struct {
+	text   string // but for limit and mode
+	limit  string
+	shadow bool
+}
+
+func drawRules(t *rapid.T) rules {
+	limit := func() string {
+		return fmt.Sprintf("{rate: %d, burst: %d}", rapid.IntRange(1, 20).Draw(t, "rate"), rapid.IntRange(1, 6).Draw(t, "burst"))
+	}
+	all := []string{
+		"name: callers, each: [caller]",
+		"name: exact, match: {caller: a}",
+		"name: both, match: {caller: b, procedure: P}",
+		"name: cap-all, role: cap",
+		"name: cap-p, role: cap, match: {procedure: P}",
+		"name: cap-each, role: cap, each: [caller]",
+		"name: cap-ab, role: cap, match: {caller: [a, b]}",
+	}
+	var r rules
+	for _, text := range all {
+		if rapid.Bool().Draw(t, "has "+text) {
+			r.buckets = append(r.buckets, rule{text: text, limit: limit(), shadow: rapid.Bool().Draw(t, "shadow")})
+		}
+	}
+	if len(r.buckets) == 0 {
+		r.buckets = []rule{{text: all[0], limit: limit()}}
+	}
+	r.share = rapid.Bool().Draw(t, "share")
+	return r
+}
+
+// file is the policy with modes chosen by mode; "" leaves the bucket's limit
+// out of the way.
+func (r rules) file(mode func(rule) string) rlc.Files {
+	var b strings.Builder
+	if r.share {
+		b.WriteString("counters: {max: 2, on_full: share}\n")
+	}
+	b.WriteString("buckets:\n")
+	for _, x := range r.buckets {
+		limit, m := x.limit, mode(x)
+		if m == "" {
+			limit, m = "{rate: 100000000, burst: 100000000}", "enforce"
+		}
+		fmt.Fprintf(&b, "  - {%s, mode: %s, limit: %s}\n", x.text, m, limit)
+	}
+	return policy("s", b.String())
+}
+
+type offered struct {
+	after time.Duration
+	req   enforcer.Request
+}
+
+func drawTrace(t *rapid.T) []offered {
+	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) offered {
+		return offered{
+			after: time.Duration(rapid.OneOf(rapid.IntRange(0, 100), rapid.IntRange(0, 2000)).Draw(t, "ms")) * time.Millisecond,
+			req: enforcer.Request{Service: "s", Cost: rapid.Int64Range(1, 3).Draw(t, "cost"), Attributes: rlc.Attributes{
+				"caller":    rapid.SampledFrom([]string{"a", "b", "c", "d", ""}).Draw(t, "caller"),
+				"procedure": rapid.SampledFrom([]string{"P", "Q"}).Draw(t, "procedure"),
+			}},
+		}
+	}), 1, 120).Draw(t, "trace")
+}
+
+func replay(t *rapid.T, files rlc.Files, trace []offered) []enforcer.Outcome {
+	at := &clock{noon}
+	e, err := enforcer.New(enforcer.Config{Name: "e1", Now: at.now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Load(snap(1, files)); err != nil {
+		t.Fatal(err)
+	}
+	out := make([]enforcer.Outcome, len(trace))
+	for i, o := range trace {
+		at.advance(o.after)
+		out[i] = e.Decide(o.req).Outcome
+	}
+	return out
+}
+
+// The law of enforcement.md 6, request by request: what all shadow calls a
+// virtual drop is what all enforcing drops; and in a mixture, the enforcing
+// buckets decide as if the shadow ones were not there.
+func TestVirtualDropsAreTheDropsThatEnforcingWouldMake(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r, trace := drawRules(t), drawTrace(t)
+		shadow := replay(t, r.file(func(rule) string { return "shadow" }), trace)
+		enforce := replay(t, r.file(func(rule) string { return "enforce" }), trace)
+		mixed := replay(t, r.file(func(x rule) string {
+			if x.shadow {
+				return "shadow"
+			}
+			return "enforce"
+		}), trace)
+		alone := replay(t, r.file(func(x rule) string {
+			if x.shadow {
+				return ""
+			}
+			return "enforce"
+		}), trace)
+		for i := range trace {
+			if enforce[i] == enforcer.VirtualDrop || shadow[i] == enforcer.Drop {
+				t.Fatalf("request %d: %s while all enforce, %s while all are in shadow", i, enforce[i], shadow[i])
+			}
+			if (shadow[i] == enforcer.VirtualDrop) != (enforce[i] == enforcer.Drop) {
+				t.Fatalf("request %d: %s in shadow, %s enforcing", i, shadow[i], enforce[i])
+			}
+			if (mixed[i] == enforcer.Drop) != (alone[i] == enforcer.Drop) {
+				t.Fatalf("request %d: %s beside shadow buckets, %s without them", i, mixed[i], alone[i])
+			}
+			if mixed[i] == enforcer.VirtualDrop && enforce[i] != enforcer.Drop || mixed[i] == enforcer.Admit && enforce[i] == enforcer.Drop {
+				t.Fatalf("request %d: %s in the mixture, %s once all enforce", i, mixed[i], enforce[i])
+			}
+		}
+	})
+}
