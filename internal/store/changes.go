@@ -203,20 +203,12 @@ func (db *DB) LatestChange(ctx context.Context, service, bucket string, key rlc.
 	return c, found(err, "change of", service+" "+rlc.QuotaID(bucket, key))
 }
 
-// RecentEstimate is what a policy estimated for a quota in a run, before the
-// guards.
-type RecentEstimate struct {
-	At       time.Time // the run's now
-	PolicyID string    // hash of the policy's kind and parameters
-	Limit    rlc.Limit
-}
-
 // Recent returns the estimates of a service's quotas since a time, by quota id,
 // each list oldest first. Runs in which the policy abstained are left out.
-func (db *DB) Recent(ctx context.Context, service string, since time.Time) (map[string][]RecentEstimate, error) {
+func (db *DB) Recent(ctx context.Context, service string, since time.Time) (map[string][]rlc.RecentEstimate, error) {
 	type estimate struct {
 		id string
-		RecentEstimate
+		rlc.RecentEstimate
 	}
 	rows, err := list(ctx, db.read, func(r row) (e estimate, err error) {
 		var bucket string
@@ -229,7 +221,7 @@ func (db *DB) Recent(ctx context.Context, service string, since time.Time) (map[
 	if err != nil {
 		return nil, fmt.Errorf("list recent estimates of %q: %w", service, err)
 	}
-	recent := map[string][]RecentEstimate{}
+	recent := map[string][]rlc.RecentEstimate{}
 	for _, e := range rows {
 		recent[e.id] = append(recent[e.id], e.RecentEstimate)
 	}

@@ -157,17 +157,9 @@ func decided(s rlc.ProposalState) bool {
 	return s == rlc.Accepted || s == rlc.Rejected || s == rlc.Superseded
 }
 
-// OutboxRow is a proposal that waits to be published.
-type OutboxRow struct {
-	ProposalID string
-	Attempts   int       // how many failed
-	NotBefore  time.Time // when to try again; zero: at once
-	LastError  string    // "" before the first failure
-}
-
 // Outbox returns what is to be published, the oldest proposal first.
-func (db *DB) Outbox(ctx context.Context) ([]OutboxRow, error) {
-	rows, err := list(ctx, db.read, func(r row) (o OutboxRow, err error) {
+func (db *DB) Outbox(ctx context.Context) ([]rlc.OutboxRow, error) {
+	rows, err := list(ctx, db.read, func(r row) (o rlc.OutboxRow, err error) {
 		return o, r.Scan(&o.ProposalID, &o.Attempts, instant{&o.NotBefore}, &o.LastError)
 	}, `SELECT o.proposal_id, o.attempts, o.not_before, o.last_error
 		FROM outbox o JOIN proposals p ON p.id = o.proposal_id ORDER BY p.created, p.id`)

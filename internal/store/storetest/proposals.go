@@ -27,7 +27,7 @@ func supersedes(t *testing.T, db *store.DB) {
 		same(t, id, rlc.Proposal{State: p.State, Actor: p.Actor, Decided: p.Decided, Reason: p.Reason}, want)
 	}
 	rows := get(db.Outbox(ctx(t)))(t)
-	same(t, "outbox", rows, []store.OutboxRow{{ProposalID: "cron-001-search"}, {ProposalID: "cron-003-checkout"}})
+	same(t, "outbox", rows, []rlc.OutboxRow{{ProposalID: "cron-001-search"}, {ProposalID: "cron-003-checkout"}})
 }
 
 func proposalLists(t *testing.T, db *store.DB) {
@@ -102,7 +102,7 @@ func decisionIsAudited(t *testing.T, db *store.DB) {
 	entries, _, err := db.Audit(ctx(t), rlc.Page{Size: 1, Number: 2}) // the first is the run's
 	must(t, err)
 	same(t, "audit", entries, []rlc.AuditEntry{entry})
-	same(t, "outbox", get(db.Outbox(ctx(t)))(t), []store.OutboxRow(nil))
+	same(t, "outbox", get(db.Outbox(ctx(t)))(t), []rlc.OutboxRow(nil))
 	fails(t, db.SetProposal(ctx(t), rlc.Proposal{ID: "none", State: rlc.Open}, nil), rlc.ErrNotFound)
 }
 
@@ -144,7 +144,7 @@ func outbox(t *testing.T, db *store.DB) {
 	stored(t, db, r, nil, proposal(r, "checkout"), proposal(r, "search"))
 	must(t, db.OutboxFailed(ctx(t), "cron-001-checkout", "remote moved", now))
 	must(t, db.OutboxFailed(ctx(t), "cron-001-checkout", "disk full", now.Add(time.Minute)))
-	same(t, "outbox", get(db.Outbox(ctx(t)))(t), []store.OutboxRow{
+	same(t, "outbox", get(db.Outbox(ctx(t)))(t), []rlc.OutboxRow{
 		{ProposalID: "cron-001-checkout", Attempts: 2, NotBefore: now.Add(time.Minute), LastError: "disk full"},
 		{ProposalID: "cron-001-search"},
 	})
@@ -153,7 +153,7 @@ func outbox(t *testing.T, db *store.DB) {
 	}
 	must(t, db.OutboxDone(ctx(t), "cron-001-checkout"))
 	must(t, db.OutboxDone(ctx(t), "cron-001-checkout"))
-	same(t, "outbox", get(db.Outbox(ctx(t)))(t), []store.OutboxRow{{ProposalID: "cron-001-search"}})
+	same(t, "outbox", get(db.Outbox(ctx(t)))(t), []rlc.OutboxRow{{ProposalID: "cron-001-search"}})
 	fails(t, db.OutboxFailed(ctx(t), "cron-001-checkout", "x", now), rlc.ErrNotFound)
 }
 
@@ -172,5 +172,5 @@ func published(t *testing.T, db *store.DB) {
 	}
 	must(t, db.Published(ctx(t), fresh, p, nil))
 	same(t, "proposal", get(db.ProposalByID(ctx(t), p.ID))(t), p)
-	same(t, "outbox", get(db.Outbox(ctx(t)))(t), []store.OutboxRow(nil))
+	same(t, "outbox", get(db.Outbox(ctx(t)))(t), []rlc.OutboxRow(nil))
 }

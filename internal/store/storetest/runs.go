@@ -62,7 +62,7 @@ func storedTogether(t *testing.T, db *store.DB) {
 	same(t, "run", get(db.RunByID(ctx(t), r.ID))(t), r)
 	same(t, "change", get(db.LatestChange(ctx(t), "checkout", "callers", key("search")))(t), c)
 	same(t, "proposal", get(db.ProposalByID(ctx(t), p.ID))(t), p)
-	same(t, "outbox", get(db.Outbox(ctx(t)))(t), []store.OutboxRow{{ProposalID: p.ID}})
+	same(t, "outbox", get(db.Outbox(ctx(t)))(t), []rlc.OutboxRow{{ProposalID: p.ID}})
 }
 
 func refusedLeavesNothing(t *testing.T, db *store.DB) {
@@ -80,7 +80,7 @@ func refusedLeavesNothing(t *testing.T, db *store.DB) {
 	fails(t, err, rlc.ErrNotFound)
 	_, err = db.ProposalByID(ctx(t), p.ID)
 	fails(t, err, rlc.ErrNotFound)
-	same(t, "outbox", get(db.Outbox(ctx(t)))(t), []store.OutboxRow(nil))
+	same(t, "outbox", get(db.Outbox(ctx(t)))(t), []rlc.OutboxRow(nil))
 
 	must(t, db.StoreRun(ctx(t), r, []rlc.Change{c}, []rlc.Proposal{p}))
 }
@@ -265,10 +265,10 @@ func recent(t *testing.T, db *store.DB) {
 		whole.Key = nil
 		stored(t, db, run(n), []rlc.Change{c, abstained, whole, change(run(n), "search", "callers", "a")})
 	}
-	estimate := func(n int, rate float64) store.RecentEstimate {
-		return store.RecentEstimate{At: run(n).Now, PolicyID: "p1", Limit: *limit(rate)}
+	estimate := func(n int, rate float64) rlc.RecentEstimate {
+		return rlc.RecentEstimate{At: run(n).Now, PolicyID: "p1", Limit: *limit(rate)}
 	}
-	same(t, "recent", get(db.Recent(ctx(t), "checkout", run(2).Now))(t), map[string][]store.RecentEstimate{
+	same(t, "recent", get(db.Recent(ctx(t), "checkout", run(2).Now))(t), map[string][]rlc.RecentEstimate{
 		"callers/caller=a": {estimate(2, 102), estimate(3, 103)},
 		"whole":            {estimate(2, 131.25), estimate(3, 131.25)},
 	})
