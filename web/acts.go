@@ -1,0 +1,402 @@
+package web
+
+import (
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/enforcer/match"
+	"github.com/openrlc/rlc/internal/backtest"
+	"github.com/openrlc/rlc/internal/planner"
+)
+
+// maxReason bounds a person's reason, in bytes.
+const maxReason = 2000
+
+// --- by form, from a page
+
+func (s *server) formAccept(v *visit) error {
+	if err := s.Acts.Accept(v.ctx(), v.r.PathValue("id"), v.who.name); err != nil {
+		return err
+	}
+	return v.back(proposalURL(v.r.PathValue("id")), "accepted")
+}
+
+func (s *server) formReject(v *visit) error {
+	if err := form(v); err != nil {
+		return err
+	}
+	reason, err := reasonOf(v.r.PostFormValue("reason"))
+	if err != nil {
+		return err
+	}
+	if err := s.Acts.Reject(v.ctx(), v.r.PathValue("id"), v.who.name, reason); err != nil {
+		return err
+	}
+	return v.back(proposalURL(v.r.PathValue("id")), "rejected")
+}
+
+func (s *server) formRun(v *visit) error {
+	service := ""
+	if v.r.ContentLength != 0 {
+		if err := form(v); err != nil {
+			return err
+		}
+		service = v.r.PostFormValue("service")
+	}
+	run, err := s.ask(v, service, time.Time{})
+	if err != nil {
+		return err
+	}
+	if _, err := s.Records.RunByID(v.ctx(), run.ID); err != nil {
+		return v.back("/runs", "run") // it is not in the records yet
+	}
+	return v.back(runURL(run.ID), "run")
+}
+
+func (s *server) formVerdict(v *visit) error {
+	if err := form(v); err != nil {
+		return err
+	}
+	service, bucket := v.r.PathValue("service"), v.r.PathValue("bucket")
+	key, err := rlc.ParseKey(v.r.PostFormValue("key"))
+	if err != nil {
+		return err
+	}
+	from, err1 := time.Parse(time.RFC3339, v.r.PostFormValue("from"))
+	until, err2 := time.Parse(time.RFC3339, v.r.PostFormValue("until"))
+	if err1 != nil || err2 != nil {
+		return invalid("from and until must be RFC 3339 times")
+	}
+	counts := v.r.PostFormValue("count")
+	if counts != "true" && counts != "false" {
+		return invalid("count must be true or false")
+	}
+	if err := s.setVerdict(v, &rlc.Verdict{Service: service, Bucket: bucket, Key: key, Window: rlc.Window{From: from, Until: until, Reason: v.r.PostFormValue("reason")}, Count: counts == "true"}); err != nil {
+		return err
+	}
+	return v.back(bucketURL(service, bucket, key), "verdict")
+}
+
+// back leads a browser on after an act; the page names the outcome.
+func (v *visit) back(to, outcome string) error {
+	sep := "?"
+	if strings.Contains(to, "?") {
+		sep = "&"
+	}
+	http.Redirect(v.w, v.r, to+sep+"done="+outcome, http.StatusSeeOther)
+	return nil
+}
+
+func reasonOf(text string) (string, error) {
+	text = strings.TrimSpace(text)
+	switch {
+	case text == "":
+		return "", invalid("A rejection needs a reason: the next run and the history show it.")
+	case len(text) > maxReason:
+		return "", invalid("The reason is longer than %d bytes.", maxReason)
+	case !utf8.ValidString(text):
+		return "", invalid("The reason is not valid UTF-8.")
+	}
+	return text, nil
+}
+
+// --- by JSON
+
+func (s *server) apiAccept(v *visit) error {
+	if err := s.Acts.Accept(v.ctx(), v.r.PathValue("id"), v.who.name); err != nil {
+		return err
+	}
+	return s.apiProposal(v)
+}
+
+func (s *server) apiReject(v *visit) error {
+	var in struct {
+		Reason string `json:"reason"`
+	}
+	if err := read(v, &in); err != nil {
+		return err
+	}
+	reason, err := reasonOf(in.Reason)
+	if err != nil {
+		return err
+	}
+	if err := s.Acts.Reject(v.ctx(), v.r.PathValue("id"), v.who.name, reason); err != nil {
+		return err
+	}
+	return s.apiProposal(v)
+}
+
+// request asks for a run or a plan. Both fields may be left out: all services,
+// now.
+type request struct {
+	Service string `json:"service"`
+	Now     string `json:"now"`
+}
+
+func (s *server) ask(v *visit, service string, now time.Time) (rlc.Run, error) {
+	if service != "" {
+		if _, err := s.known(service); err != nil {
+			return rlc.Run{}, err
+		}
+	}
+	return s.Acts.Run(v.ctx(), planner.Ask{Trigger: rlc.ByPerson, Service: service, Now: now, Actor: v.who.name})
+}
+
+func (s *server) readRequest(v *visit) (request, time.Time, error) {
+	var in request
+	if v.r.ContentLength != 0 {
+		if err := read(v, &in); err != nil {
+			return in, time.Time{}, err
+		}
+	}
+	now, err := parseNow(in.Now)
+	if err == nil && now.After(s.Now().Add(time.Minute)) {
+		err = invalid("now lies in the future")
+	}
+	return in, now, err
+}
+
+// apiAskRun answers 202 with the run that has started, or 200 with one that is
+// already over: the same slot runs once.
+func (s *server) apiAskRun(v *visit) error {
+	in, now, err := s.readRequest(v)
+	if err != nil {
+		return err
+	}
+	run, err := s.ask(v, in.Service, now)
+	if err != nil {
+		return err
+	}
+	v.w.Header().Set("Location", "/api/v1"+runURL(run.ID))
+	status := http.StatusAccepted
+	if run.Result != "" {
+		status = http.StatusOK
+	}
+	return answer(v, status, runJSON(run))
+}
+
+// apiPlan computes what a run would propose. It changes nothing, so a viewer
+// may ask; one plan is computed at a time, because it reads history.
+func (s *server) apiPlan(v *visit) error {
+	in, now, err := s.readRequest(v)
+	if err != nil {
+		return err
+	}
+	if in.Service != "" {
+		if _, err := s.known(in.Service); err != nil {
+			return err
+		}
+	}
+	if !s.planning.TryLock() {
+		return fault{http.StatusServiceUnavailable, "Another plan is being computed. Try again in a few seconds."}
+	}
+	defer s.planning.Unlock()
+	run, changes, err := s.Acts.Plan(v.ctx(), planner.Ask{Trigger: rlc.ByPerson, Service: in.Service, Now: now, Actor: v.who.name})
+	if err != nil {
+		return err
+	}
+	rows := make([]object, 0, len(changes))
+	for i := range changes {
+		rows = append(rows, changeJSON(&changes[i]))
+	}
+	return answer(v, http.StatusOK, object{"run": runJSON(run), "changes": rows})
+}
+
+// apiBacktest replays the stored history of one quota against a limit.
+func (s *server) apiBacktest(v *visit) error {
+	var in struct {
+		Service string   `json:"service"`
+		Bucket  string   `json:"bucket"`
+		Key     rlc.Key  `json:"key"`
+		Rate    *float64 `json:"rate"`
+		Burst   *int64   `json:"burst"`
+		From    string   `json:"from"`
+		Until   string   `json:"until"`
+	}
+	if err := read(v, &in); err != nil {
+		return err
+	}
+	if in.Service == "" || in.Bucket == "" || in.Rate == nil {
+		return invalid("service, bucket and rate are required")
+	}
+	t, err := s.known(in.Service)
+	if err != nil {
+		return err
+	}
+	if t.service == nil || t.service.Bucket(in.Bucket) == nil {
+		return missing("bucket", in.Bucket)
+	}
+	limit := rlc.Limit{Rate: rlc.Rate(*in.Rate)}
+	if in.Burst != nil {
+		limit.Burst = rlc.Burst(*in.Burst)
+	} else if *in.Rate > 0 && *in.Rate <= rlc.MaxRate {
+		limit.Burst = rlc.Burst(math.Max(1, math.Ceil(2**in.Rate))) // as the historical policy
+	}
+	if err := limit.Valid(); err != nil {
+		return err
+	}
+	until, from := s.Now().UTC(), s.Now().UTC().Add(-window)
+	for text, into := range map[string]*time.Time{in.From: &from, in.Until: &until} {
+		if text == "" {
+			continue
+		}
+		if *into, err = time.Parse(time.RFC3339, text); err != nil {
+			return invalid("from and until must be RFC 3339 times such as 2026-12-02T06:00:00Z")
+		}
+	}
+	if !from.Before(until) || until.Sub(from) > 400*day {
+		return invalid("from must lie before until, at most 400 days")
+	}
+	h, err := s.History.Stored(v.ctx(), in.Service, in.Bucket, in.Key, from.UTC(), until.UTC())
+	if err != nil {
+		return err
+	}
+	if len(h.Hours) == 0 {
+		return fault{http.StatusNotFound, "No history is stored for this quota and time. A run stores what it reads."}
+	}
+	b := backtest.FromHistory(h, limit)
+	return answer(v, http.StatusOK, backtestJSON(&b))
+}
+
+func (s *server) apiSetVerdict(v *visit) error {
+	var in rlc.Verdict
+	if err := read(v, &in); err != nil {
+		return err
+	}
+	if err := s.setVerdict(v, &in); err != nil {
+		return err
+	}
+	return answer(v, http.StatusCreated, in)
+}
+
+func (s *server) setVerdict(v *visit, in *rlc.Verdict) error {
+	t, err := s.known(in.Service)
+	if err != nil {
+		return err
+	}
+	if t.service == nil || t.service.Bucket(in.Bucket) == nil {
+		return missing("bucket", in.Bucket)
+	}
+	if !in.From.Before(in.Until) || in.Until.Sub(in.From) > 90*day {
+		return invalid("from must lie before until, at most 90 days")
+	}
+	if len(in.Reason) > maxReason || !utf8.ValidString(in.Reason) {
+		return invalid("The reason must be valid UTF-8 of at most %d bytes.", maxReason)
+	}
+	in.From, in.Until = in.From.UTC(), in.Until.UTC()
+	in.ID, in.Actor, in.At = "verdict-"+reference(), v.who.name, s.Now().UTC()
+	return s.Acts.SetVerdict(v.ctx(), *in)
+}
+
+// apiWhy finds the bucket that a request is charged to, and says why the
+// others are not. Every query parameter but service is an attribute.
+func (s *server) apiWhy(v *visit) error {
+	q := v.r.URL.Query()
+	name := q.Get("service")
+	if name == "" {
+		return invalid("name a service: ?service=")
+	}
+	t, err := s.truth(v.ctx(), name)
+	if err != nil {
+		return err
+	}
+	if t.service == nil {
+		return fault{http.StatusConflict, "The policy of this service cannot be read: " + firstProblem(t.problems)}
+	}
+	attrs := rlc.Attributes{}
+	for attribute, values := range q {
+		if attribute != "service" && len(values) > 0 && values[0] != "" {
+			attrs[attribute] = values[0]
+		}
+	}
+	m, problems := match.Compile(t.service)
+	if m == nil {
+		return fault{http.StatusConflict, "The buckets of this service cannot be told apart: " + firstProblem(problems)}
+	}
+	res := m.Match(attrs)
+	out := object{"service": name, "attributes": attrs, "bucket": nil, "key": object{}, "quota": nil, "unmatched": res.Quota.Bucket < 0}
+	hit := map[int]bool{}
+	winner := ""
+	if res.Quota.Bucket >= 0 {
+		hit[res.Quota.Bucket] = true
+		b := t.service.Buckets[res.Quota.Bucket]
+		winner = b.Name
+		out["bucket"], out["key"] = b.Name, keyJSON(res.Quota.Key)
+		out["quota"] = s.hitJSON(t, res.Quota)
+	}
+	caps := []object{}
+	for _, c := range res.Caps {
+		hit[c.Bucket] = true
+		caps = append(caps, s.hitJSON(t, c))
+	}
+	others := []object{}
+	for i := range t.service.Buckets {
+		if !hit[i] {
+			b := &t.service.Buckets[i]
+			others = append(others, object{"bucket": b.Name, "role": b.Role, "reason": whyNot(t.service, b, attrs, winner)})
+		}
+	}
+	out["caps"], out["others"] = caps, others
+	return answer(v, http.StatusOK, out)
+}
+
+func (s *server) hitJSON(t *truth, h match.Hit) object {
+	b := &t.service.Buckets[h.Bucket]
+	if r := t.row(b.Name, h.Key); r != nil {
+		return rowJSON(r)
+	}
+	r := row{bucket: b, name: b.Name, key: h.Key, mode: b.Mode, desired: b.NewKey.Limit}
+	if b.Limit != nil {
+		r.desired = b.Limit
+	}
+	out := rowJSON(&r)
+	out["why"] = "a value without a quota of its own: new_key applies"
+	return out
+}
+
+// whyNot names the first attribute that keeps a request out of a bucket, or
+// that another bucket fits more closely.
+func whyNot(svc *rlc.Service, b *rlc.Bucket, attrs rlc.Attributes, winner string) string {
+	names := slices.Clone(b.Each)
+	for a := range b.Match {
+		if !slices.Contains(names, a) {
+			names = append(names, a)
+		}
+	}
+	rlc.SortAttributes(names)
+	for _, a := range names {
+		value := attrs[a]
+		if slices.Contains(svc.Unknown[a], value) {
+			value = ""
+		}
+		p, ok := b.Match[a]
+		if !ok {
+			p = rlc.Pattern{Kind: rlc.Present}
+		}
+		if fits(p, value) {
+			continue
+		}
+		if value == "" {
+			return a + " is absent; the bucket wants " + patternText(p)
+		}
+		return a + " is " + value + "; the bucket wants " + patternText(p)
+	}
+	return "it fits too, but " + winner + " fits more closely"
+}
+
+func fits(p rlc.Pattern, value string) bool {
+	switch p.Kind {
+	case rlc.Absent:
+		return value == ""
+	case rlc.Present:
+		return value != ""
+	case rlc.Prefix:
+		return value != "" && strings.HasPrefix(value, p.Values[0])
+	}
+	return slices.Contains(p.Values, value)
+}

@@ -1,0 +1,482 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/policies"
+	"github.com/openrlc/rlc/web/ui"
+)
+
+// window is how far back a bucket's page looks.
+const window = 28 * day
+
+// bucket is /services/{service}/buckets/{bucket}: one quota where ?key= names
+// one (or the bucket has no keys), else the list of its keys.
+func (s *server) bucket(v *visit) error {
+	t, err := s.truth(v.ctx(), v.r.PathValue("service"))
+	if err != nil {
+		return err
+	}
+	name, ending := format(v.r.PathValue("bucket"), func(n string) bool { return len(t.ofBucket(n)) > 0 })
+	key, err := rlc.ParseKey(v.r.URL.Query().Get("key"))
+	if err != nil {
+		return err
+	}
+	rows := t.ofBucket(name)
+	if len(rows) == 0 {
+		return missing("bucket", name)
+	}
+	if ending == ".json" {
+		return s.answerBucket(v, t, name, key)
+	}
+	if r := t.row(name, key); r != nil && (len(key) > 0 || len(rows) == 1) {
+		if ending == ".csv" {
+			return s.daysCSV(v, t, r)
+		}
+		return s.quotaPage(v, t, r)
+	}
+	if len(key) > 0 {
+		return missing("quota", rlc.QuotaID(name, key))
+	}
+	counted, _ := s.History.Counts(v.ctx(), t.name, day, s.Now())
+	seen := countsOf(counted)
+	if ending == ".csv" {
+		return sheet(v, t.name+"-"+name, bucketHeader, bucketRows(rows, seen))
+	}
+	return s.keysPage(v, t, name, rows, seen)
+}
+
+// keysPage lists the keys of a bucket that counts per key.
+func (s *server) keysPage(v *visit, t *truth, name string, rows []row, seen counts) error {
+	page, err := v.page()
+	if err != nil {
+		return err
+	}
+	by, desc := v.r.URL.Query().Get("sort"), v.r.URL.Query().Get("dir") == "desc"
+	if rows, err = arrange(rows, seen, "", "", by, desc); err != nil {
+		return err
+	}
+	f, err := s.frame(v, t.name+" / "+name, "services")
+	if err != nil {
+		return err
+	}
+	view := ui.Bucket{Head: s.bucketHead(t, &rows[0]), Service: t.name, Columns: quotaColumns(v, by, desc), KeysPager: v.pager(page, len(cut(rows, page)), len(rows))}
+	view.Head.Title = name
+	for _, r := range cut(rows, page) {
+		view.Keys = append(view.Keys, quotaRow(t.name, &r, seen))
+	}
+	return s.render(v, http.StatusOK, ui.BucketPage(f, view))
+}
+
+func (s *server) bucketHead(t *truth, r *row) ui.Head {
+	h := ui.Head{Parent: ui.Link{Text: t.name, URL: serviceURL(t.name)}, Title: quotaName(r.name, r.key), Margin: "Bucket"}
+	if r.bucket == nil {
+		h.Chips = []ui.Chip{{Mode: "held", Text: "not in the policy"}}
+		return h
+	}
+	h.Margin = string(r.bucket.Role) + " bucket, " + strings.ReplaceAll(r.bucket.Algorithm, "_", " ")
+	h.Chips = []ui.Chip{modeChip(r.mode)}
+	var match []string
+	for a, p := range sortedMap(r.bucket.Match) {
+		if _, chosen := r.key[a]; !chosen {
+			match = append(match, a+" "+patternText(p))
+		}
+	}
+	for a, value := range sortedMap(r.key) {
+		match = append(match, a+" is "+value)
+	}
+	if len(match) == 0 {
+		match = []string{"any request"}
+	}
+	h.Facts = []ui.Link{{Text: "matches " + strings.Join(match, ", ")}}
+	if t.service != nil && len(t.service.Owners) > 0 {
+		h.Facts = append(h.Facts, ui.Link{Text: "owner " + strings.Join(t.service.Owners, ", ")})
+	}
+	if r.bucket.Policy != nil {
+		h.Facts = append(h.Facts, ui.Link{Text: "policy " + r.bucket.Policy.Kind})
+	} else {
+		h.Facts = append(h.Facts, ui.Link{Text: "written by hand"})
+	}
+	if r.bucket.Line > 0 {
+		h.Facts = append(h.Facts, ui.Link{Text: fmt.Sprintf("policy.yaml:%d", r.bucket.Line)})
+	}
+	return h
+}
+
+// quotaPage is the page of one quota.
+func (s *server) quotaPage(v *visit, t *truth, r *row) error {
+	ctx := v.ctx()
+	page, err := v.page()
+	if err != nil {
+		return err
+	}
+	full, err := s.Records.LatestChange(ctx, t.name, r.name, r.key)
+	switch {
+	case err == nil:
+		r.change = &full
+	case !errors.Is(err, rlc.ErrNotFound):
+		return err
+	}
+	log, total, err := s.Records.ChangeLog(ctx, t.name, r.name, r.key, page)
+	if err != nil {
+		return err
+	}
+	verdicts, err := s.Records.Verdicts(ctx, t.name)
+	if err != nil {
+		return err
+	}
+	accepted, _, err := s.Records.Proposals(ctx, rlc.Accepted, t.name, rlc.Page{Number: 1, Size: 30})
+	if err != nil {
+		return err
+	}
+	until := s.Now().UTC()
+	history, historyErr := s.stored(ctx, t, r, until)
+	f, err := s.frame(v, t.name+" / "+quotaName(r.name, r.key), "services")
+	if err != nil {
+		return err
+	}
+	f.Chart = historyErr == nil && len(history.Hours) > 1
+	view := ui.Bucket{
+		Head: s.bucketHead(t, r), Service: t.name, Key: r.key.String(),
+		Action: serviceURL(t.name) + "/buckets/" + segment(r.name) + "/verdicts",
+		Truths: truths(t, r, v), Verdict: quotaVerdict(t, r),
+		Command: command("rlc explain", t.name, r.name, r.key.String()),
+	}
+	if r.change != nil {
+		view.Read, view.ReadAt = ui.Link{Text: "last run", URL: runURL(r.change.RunID)}, v.time(r.change.At)
+		view.Coverage = percent(float64(r.change.Coverage)) + " of the expected steps"
+	}
+	if f.Chart {
+		lines := limitLines(accepted, r, history)
+		view.Chart = chartOf(v, t, r, history, lines)
+		view.Resolve = "1 h, highest step of " + stepText(history.Step) + " kept"
+		view.Sight = sight(history.Step)
+		view.Days = days(v, history)
+	} else {
+		view.NoChart = noChart(t, r, historyErr)
+	}
+	explain(v, t, r, &view)
+	view.Flags = flagRows(v, r, verdicts)
+	episodeRows(v, t, r, &view)
+	for _, c := range log {
+		view.History = append(view.History, historyRow(v, c))
+	}
+	view.Pager = v.pager(page, len(log), total)
+	if len(log) == 0 {
+		view.NoHistory = &ui.Empty{Title: "No run has changed this quota", Reason: "A line appears when a run proposes another number, or when what holds it changes."}
+	}
+	return s.render(v, http.StatusOK, ui.BucketPage(f, view))
+}
+
+func (s *server) stored(ctx context.Context, t *truth, r *row, until time.Time) (rlc.History, error) {
+	return s.History.Stored(ctx, t.name, r.name, r.key, until.Add(-window).Truncate(time.Hour), until)
+}
+
+func truths(t *truth, r *row, v *visit) []ui.Truth {
+	desired := ui.Truth{Kind: "desired", Name: "Desired", Before: "nothing on the base branch"}
+	if r.desired != nil {
+		desired.Figure, desired.Unit = limitText(r.desired), "req/s"
+		desired.Before = "burst " + count(float64(r.desired.Burst)) + ", on the base branch" + commitAnd(t.commit.Hash)
+	}
+	proposed := ui.Truth{Kind: "none", Name: "Proposed", Before: "no open review changes it"}
+	if r.proposed != nil {
+		proposed = ui.Truth{Kind: "proposed", Name: "Proposed", Figure: limitText(r.proposed), Unit: "req/s", Delta: delta(r.desired, r.proposed),
+			Before: "burst " + count(float64(r.proposed.Burst)) + ", in ", Link: ui.Link{Text: "a review that is open", URL: proposalURL(r.proposal)}}
+	}
+	live := ui.Truth{Kind: "none", Name: "Live", Before: "no enforcer has a limit for it; requests are admitted"}
+	if r.live != nil {
+		live = ui.Truth{Kind: "live", Name: "Live", Figure: limitText(r.live), Unit: "req/s", Sign: "good", Before: "equals desired", After: ", snapshot " + t.live.String()}
+		if r.desired == nil || *r.live != *r.desired {
+			live.Sign, live.Before = "warn", "not desired yet"
+		}
+	}
+	return []ui.Truth{desired, proposed, live}
+}
+
+// quotaVerdict says in a sentence how the quota stands.
+func quotaVerdict(t *truth, r *row) []ui.Part {
+	if r.held() != "" && r.force() == nil {
+		return []ui.Part{{Text: "No limit yet: " + r.change.HeldWhy + "."}}
+	}
+	limit := r.force()
+	if limit == nil {
+		if r.proposed != nil {
+			return []ui.Part{{Text: "A first limit of "}, {Text: limitText(r.proposed) + " req/s", Bold: true}, {Text: " waits in "}, {Text: "a review", URL: proposalURL(r.proposal)}, {Text: "."}}
+		}
+		return []ui.Part{{Text: "No limit yet: requests are admitted and counted."}}
+	}
+	var say []ui.Part
+	b := r.inForce()
+	verb := "would have dropped"
+	if r.mode == rlc.Enforce {
+		verb = "drops, by replay,"
+	}
+	switch {
+	case b == nil:
+		say = []ui.Part{{Text: "The limit is "}, {Text: limitText(limit) + " req/s", Bold: true}, {Text: "; no run has replayed it yet."}}
+	case b.Drops == 0:
+		say = []ui.Part{{Text: "The limit of "}, {Text: limitText(limit) + " req/s", Bold: true}, {Text: " " + nothing(r.mode) + " in the last run's window."}}
+	default:
+		say = []ui.Part{{Text: "The limit of "}, {Text: limitText(limit) + " req/s", Bold: true}, {Text: " " + verb + " " + atLeast(b) + " of " + count(b.Requests) + " requests (" + percent(float64(b.Share)) + ") in " + plural(len(b.Episodes), "episode", "episodes") + "."}}
+	}
+	if r.proposed != nil && r.change != nil && r.change.Backtest.New != nil {
+		n := r.change.Backtest.New
+		say = append(say, ui.Part{Text: " The proposed "}, ui.Part{Text: limitText(r.proposed), Bold: true, URL: proposalURL(r.proposal)}, ui.Part{Text: " would have dropped " + atLeast(n) + "."})
+	}
+	if r.held() != "" {
+		say = append(say, ui.Part{Text: " Held: " + r.change.HeldWhy + "."})
+	}
+	return say
+}
+
+func nothing(m rlc.Mode) string {
+	if m == rlc.Enforce {
+		return "drops nothing, by replay,"
+	}
+	return "would have dropped nothing"
+}
+
+func atLeast(b *rlc.Backtest) string {
+	if b.AtLeast {
+		return "at least " + count(b.Drops)
+	}
+	return count(b.Drops)
+}
+
+func noChart(t *truth, r *row, err error) *ui.Empty {
+	e := &ui.Empty{Title: "No history is stored for this quota", Reason: "The chart is drawn from what the last run read. Nothing has been read for it yet.", Fix: ui.Link{Text: "Runs", URL: "/runs"}}
+	if err != nil && !errors.Is(err, rlc.ErrNotFound) {
+		e.Title, e.Reason = "The stored history cannot be read", plain(err)+"."
+	} else if r.change != nil && r.change.HeldWhy != "" {
+		e.Reason = "The last run says: " + r.change.HeldWhy + "."
+	}
+	if t.service != nil {
+		e.Query = "profile " + t.service.Profile + ", service " + t.name + ", " + quotaName(r.name, r.key)
+	}
+	return e
+}
+
+// explain fills the waterfall from the one explanation.
+func explain(v *visit, t *truth, r *row, view *ui.Bucket) {
+	view.WhyTitle = "Why this number"
+	c := r.change
+	if c == nil {
+		view.WhyEmpty = &ui.Empty{Title: "No run has computed it", Reason: "The steps from samples to the number appear after the first run.", Fix: ui.Link{Text: "Runs", URL: "/runs"}}
+		if r.bucket != nil && r.bucket.Limit != nil {
+			view.WhyEmpty = &ui.Empty{Title: "A person wrote it", Reason: "The policy gives this bucket a limit of its own, so nothing is computed.", Query: fmt.Sprintf("services/…/policy.yaml:%d", r.bucket.Line)}
+		}
+		return
+	}
+	view.WhyRun = ui.Link{Text: "run of " + v.time(c.At).Text, URL: runURL(c.RunID)}
+	view.Policy = "Policy " + c.Policy + "; " + trim(c.ValidDays, 1) + " valid days."
+	if c.New != nil {
+		view.WhyTitle = "Why " + limitText(c.New)
+	}
+	x := policies.Explain(*c)
+	view.Outcome = x.Verdict
+	top := 0.0
+	for _, l := range x.Lines {
+		top = max(top, float64(l.Rate))
+	}
+	if c.New != nil {
+		top = max(top, float64(c.New.Rate))
+	}
+	if top == 0 {
+		top = 1
+	}
+	before := 0.0
+	for _, l := range x.Lines {
+		now := float64(l.Rate)
+		step := ui.Step{Label: l.Label, Detail: l.Detail, Rate: rate(now), Sign: "good"}
+		switch {
+		case now == 0:
+			step.Sign = "note"
+		case before == 0:
+			step.Bar, step.X, step.W = "base", "0", coord(now/top*100)
+		case now > before:
+			step.Bar, step.X, step.W = "up", coord(before/top*100), coord((now-before)/top*100)
+		case now < before:
+			step.Bar, step.X, step.W = "down", coord(now/top*100), coord((before-now)/top*100)
+		case l.Acted:
+			step.Sign = "warn"
+		}
+		if now > 0 {
+			before = now
+		}
+		view.Steps = append(view.Steps, step)
+	}
+	if c.New != nil {
+		label := "Limit"
+		if c.Moves() {
+			label = "Proposed limit"
+		}
+		view.Steps = append(view.Steps, ui.Step{Label: label, Detail: "burst " + count(float64(c.New.Burst)), Rate: limitText(c.New), Bar: "end", X: "0", W: coord(float64(c.New.Rate) / top * 100)})
+	}
+}
+
+func flagRows(v *visit, r *row, verdicts []rlc.Verdict) []ui.FlagRow {
+	if r.change == nil {
+		return nil
+	}
+	var out []ui.FlagRow
+	for _, f := range r.change.Flags {
+		row := ui.FlagRow{
+			From: v.time(f.From), Until: v.time(f.Until), FromRaw: f.From.UTC().Format(time.RFC3339), UntilRaw: f.Until.UTC().Format(time.RFC3339),
+			Lasted: span(f.Until.Sub(f.From)), Rule: ruleText(f.Rule), Reason: f.Reason, Peak: rate(float64(f.Peak)), With: "—", Declared: f.Rule == "excluded",
+		}
+		if f.With > 0 {
+			row.With = rate(float64(f.With))
+		}
+		for _, w := range verdicts {
+			if w.Bucket == r.name && w.Key.Equal(r.key) && w.Overlaps(f.From, f.Until) {
+				row.Word = "left out"
+				if w.Count {
+					row.Word = "counts"
+				}
+				row.Word += ", says " + w.Actor + " on " + v.time(w.At).Text
+			}
+		}
+		out = append(out, row)
+	}
+	return out
+}
+
+func ruleText(rule string) string {
+	switch rule {
+	case "spike":
+		return "looks like an incident"
+	case "unhealthy":
+		return "the service was failing"
+	case "enforced_drops":
+		return "enforcement dropped requests"
+	case "excluded":
+		return "declared"
+	}
+	return strings.ReplaceAll(rule, "_", " ")
+}
+
+func episodeRows(v *visit, t *truth, r *row, view *ui.Bucket) {
+	b, of := r.inForce(), r.force()
+	if b == nil && r.change != nil && r.change.Backtest.New != nil {
+		b, of = r.change.Backtest.New, r.change.New
+	}
+	if b == nil {
+		view.NoEpisode = &ui.Empty{Title: "Nothing has been replayed yet", Reason: "Episodes come from the backtest of a run that read history for this quota.", Fix: ui.Link{Text: "Runs", URL: "/runs"}}
+		return
+	}
+	view.EpisodeOf = "What " + limitText(of) + " req/s would have done to past traffic. Dropping steps less than ten minutes apart are one episode."
+	if len(b.Episodes) == 0 {
+		view.NoEpisode = &ui.Empty{Title: "No episodes", Reason: "Replayed over " + count(b.Requests) + " requests at steps of " + stepText(time.Duration(b.Step*float64(time.Second))) + ", the limit would have dropped none."}
+	}
+	const most = 20
+	for i := len(b.Episodes) - 1; i >= 0 && len(view.Episodes) < most; i-- {
+		view.Episodes = append(view.Episodes, episodeRow(v, t.name, b.Episodes[i], r.mode, r.name, r.key))
+	}
+	view.EpisodeFt = []string{fmt.Sprintf("%d of %d", len(view.Episodes), len(b.Episodes))}
+	if b.AtLeast {
+		view.EpisodeFt = append(view.EpisodeFt, "The limit lies below what is stored in detail, so drops are at least these.")
+	}
+	if b.Worst != nil {
+		view.EpisodeFt = append(view.EpisodeFt, "Worst step: "+rate(float64(b.Worst.Rate))+" req/s on "+v.time(b.Worst.At).Text)
+	}
+	if t := sight(time.Duration(b.Step * float64(time.Second))); t != "" {
+		view.EpisodeFt = append(view.EpisodeFt, t)
+	}
+}
+
+func episodeRow(v *visit, service string, e rlc.Episode, mode rlc.Mode, bucket string, key rlc.Key) ui.EpisodeRow {
+	row := ui.EpisodeRow{
+		From: v.timeAs(e.From, "Mon 2 Jan 15:04"), Lasted: span(e.Until.Sub(e.From)), Quota: ui.Link{Text: quotaName(bucket, key), URL: bucketURL(service, bucket, key)},
+		Chip: ui.Chip{Mode: "shadow", Text: "would drop"}, Peak: rate(float64(e.Peak)) + " / " + rate(float64(e.Limit)),
+		Gauge: gauge(float64(e.Peak), float64(e.Limit), mode == rlc.Enforce), Drops: count(e.Drops), Share: percent(float64(e.Share)),
+	}
+	if mode == rlc.Enforce {
+		row.Chip, row.Real = ui.Chip{Mode: "enforce", Text: "drops"}, true
+	}
+	return row
+}
+
+func historyRow(v *visit, c rlc.Change) ui.HistoryRow {
+	row := ui.HistoryRow{At: v.time(c.At), Old: limitText(c.Old), Run: ui.Link{Text: "run", URL: runURL(c.RunID)}, Why: c.Why, Chip: ui.Chip{Mode: "none", Text: "unchanged"}}
+	switch {
+	case c.Held != "":
+		row.Chip, row.Why = ui.Chip{Mode: "held", Text: "held"}, c.HeldWhy
+	case c.Moves():
+		row.New, row.Chip = limitText(c.New), ui.Chip{Mode: "new", Text: "proposed"}
+	}
+	return row
+}
+
+// days sums hours up to the table behind the chart, in the viewer's zone.
+func days(v *visit, h rlc.History) []ui.Day {
+	var out []ui.Day
+	for _, d := range dayStats(h, v.zone) {
+		out = append(out, ui.Day{
+			Day: d.at.Format("Mon 2 Jan"), Mean: rate(d.mean()), P99: rate(float64(d.p99)), Max: rate(float64(d.max)),
+			Coverage: percent(share(float64(d.present), float64(d.expected))),
+		})
+	}
+	return out
+}
+
+type dayStat struct {
+	at                time.Time
+	sum               float64
+	p99, max          rlc.Rate
+	present, expected int
+}
+
+func (d dayStat) mean() float64 { return share(d.sum, float64(d.present)) }
+
+func dayStats(h rlc.History, zone *time.Location) []dayStat {
+	var out []dayStat
+	for _, hour := range h.Hours {
+		l := hour.Start.In(zone)
+		at := time.Date(l.Year(), l.Month(), l.Day(), 0, 0, 0, 0, zone)
+		if len(out) == 0 || !out[len(out)-1].at.Equal(at) {
+			out = append(out, dayStat{at: at})
+		}
+		d := &out[len(out)-1]
+		d.sum += float64(hour.Mean) * float64(hour.Present)
+		d.present += hour.Present
+		d.expected += hour.Expected
+		d.max = max(d.max, hour.Max)
+		d.p99 = max(d.p99, hour.P99)
+	}
+	return out
+}
+
+func (s *server) daysCSV(v *visit, t *truth, r *row) error {
+	h, err := s.stored(v.ctx(), t, r, s.Now().UTC())
+	if err != nil && !errors.Is(err, rlc.ErrNotFound) {
+		return err
+	}
+	var rows [][]string
+	for _, d := range dayStats(h, time.UTC) {
+		rows = append(rows, []string{t.name, r.name, r.key.String(), d.at.Format("2006-01-02"), float(d.mean()), float(float64(d.p99)), float(float64(d.max)), strconv.Itoa(d.present), strconv.Itoa(d.expected)})
+	}
+	return sheet(v, t.name+"-"+r.id(), []string{"service", "bucket", "key", "day", "mean", "highest_hourly_p99", "highest_step", "steps", "expected_steps"}, rows)
+}
+
+func float(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
+
+// command is a line for a shell, every word quoted where it must be.
+func command(words string, args ...string) string {
+	for _, a := range args {
+		if a == "" {
+			continue
+		}
+		if strings.Trim(a, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=:,") != "" {
+			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+		}
+		words += " " + a
+	}
+	return words
+}

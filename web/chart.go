@@ -1,0 +1,316 @@
+package web
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/web/ui"
+)
+
+// The static drawing's size, in its own units.
+const (
+	wide, high = 1120.0, 318.0
+	roof, foot = 14.0, 300.0 // the plot lies between them
+)
+
+// chartData is what chart.js draws. Times are Unix seconds; a missing hour is
+// null.
+type chartData struct {
+	T        []int64    `json:"t"`
+	Mean     []*float64 `json:"mean"`
+	Max      []*float64 `json:"max"`
+	Step     int64      `json:"step"`
+	Zone     string     `json:"tz"`
+	Live     []segmentD `json:"live"`
+	Desired  *float64   `json:"desired"`
+	Since    int64      `json:"since"` // from when on desired is drawn
+	Proposed *float64   `json:"proposed"`
+	Marks    []mark     `json:"marks"`
+	Excluded []band     `json:"excluded"`
+}
+
+type segmentD struct {
+	From int64    `json:"from"`
+	Rate float64  `json:"rate"`
+	Mode rlc.Mode `json:"mode"`
+}
+
+type mark struct {
+	T     int64  `json:"t"`
+	Label string `json:"label"`
+	Kind  string `json:"kind"`
+}
+
+type band struct {
+	From  int64 `json:"from"`
+	Until int64 `json:"until"`
+}
+
+// limitLines says which limit was in force when: the accepted proposals that
+// moved this quota, oldest first, and the limit that is live now.
+func limitLines(accepted []rlc.Proposal, r *row, h rlc.History) []segmentD {
+	type step struct {
+		at       time.Time
+		old, neu *rlc.Limit
+	}
+	var steps []step
+	for _, p := range accepted {
+		for _, c := range p.Changes {
+			if c.Bucket == r.name && c.Key.Equal(r.key) {
+				steps = append(steps, step{p.Decided, c.Old, c.New})
+			}
+		}
+	}
+	slices.SortFunc(steps, func(a, b step) int { return a.at.Compare(b.at) })
+	var out []segmentD
+	add := func(at time.Time, l *rlc.Limit) {
+		if l == nil {
+			return
+		}
+		if at.Before(h.From) {
+			at = h.From
+			out = out[:0]
+		}
+		out = append(out, segmentD{at.Unix(), float64(l.Rate), r.mode})
+	}
+	if len(steps) > 0 {
+		add(h.From, steps[0].old)
+	}
+	for _, s := range steps {
+		add(s.at, s.neu)
+	}
+	if r.live == nil {
+		return nil
+	}
+	// What is live is known; where no proposal tells when it came, it is drawn
+	// over the whole window.
+	if len(out) == 0 {
+		add(h.From, r.live)
+	} else if out[len(out)-1].Rate != float64(r.live.Rate) {
+		out[len(out)-1].Rate = float64(r.live.Rate)
+	}
+	return out
+}
+
+func chartOf(v *visit, t *truth, r *row, h rlc.History, live []segmentD) *ui.Chart {
+	d := chartData{Step: 3600, Zone: v.zone.String(), Live: live, Marks: []mark{}, Excluded: []band{}}
+	if d.Live == nil {
+		d.Live = []segmentD{}
+	}
+	from, until := h.Hours[0].Start, h.Hours[len(h.Hours)-1].Start.Add(time.Hour)
+	top, highest, at := 0.0, 0.0, time.Time{}
+	i := 0
+	for hour := from; hour.Before(until); hour = hour.Add(time.Hour) {
+		for i < len(h.Hours) && h.Hours[i].Start.Before(hour) {
+			i++
+		}
+		d.T = append(d.T, hour.Unix())
+		if i < len(h.Hours) && h.Hours[i].Start.Equal(hour) && h.Hours[i].Present > 0 {
+			mean, most := round(float64(h.Hours[i].Mean)), round(float64(h.Hours[i].Max))
+			d.Mean, d.Max = append(d.Mean, &mean), append(d.Max, &most)
+			if most > highest {
+				highest, at = most, hour
+			}
+		} else {
+			d.Mean, d.Max = append(d.Mean, nil), append(d.Max, nil)
+		}
+	}
+	top = highest
+	for _, l := range live {
+		top = max(top, l.Rate)
+	}
+	if r.desired != nil {
+		rate := float64(r.desired.Rate)
+		d.Desired, d.Since = &rate, from.Unix()
+		if len(live) > 0 {
+			d.Since = live[len(live)-1].From
+		}
+		top = max(top, rate)
+	}
+	if r.proposed != nil {
+		rate := float64(r.proposed.Rate)
+		d.Proposed = &rate
+		top = max(top, rate)
+	}
+	if top <= 0 {
+		top = 1
+	}
+	top *= 1.04
+	flags := windows(t, r)
+	for _, w := range flags {
+		if w.Until.After(from) && w.From.Before(until) {
+			d.Excluded = append(d.Excluded, band{max(w.From.Unix(), from.Unix()), min(w.Until.Unix(), until.Unix())})
+			if w.Reason != "" {
+				d.Marks = append(d.Marks, mark{w.From.Unix(), clip(w.Reason, 18), "excluded"})
+			}
+		}
+	}
+	for _, l := range live {
+		if l.From > from.Unix() {
+			d.Marks = append(d.Marks, mark{l.From, "accepted", "accepted"})
+		}
+	}
+	slices.SortFunc(d.Marks, func(a, b mark) int { return int(a.T - b.T) })
+	return d.draw(v, t.name+" "+quotaName(r.name, r.key), highest, at, top)
+}
+
+// windows are what is left out of this quota's history: flagged by the policy
+// or declared for the service.
+func windows(t *truth, r *row) []rlc.Window {
+	var out []rlc.Window
+	if r.change != nil {
+		for _, f := range r.change.Flags {
+			out = append(out, f.Window)
+		}
+	}
+	if t.service != nil {
+		for _, w := range t.service.Exclude {
+			if !slices.ContainsFunc(out, func(o rlc.Window) bool { return o.Overlaps(w.From, w.Until) }) {
+				out = append(out, w)
+			}
+		}
+	}
+	return out
+}
+
+// draw makes the static drawing and the words around it.
+func (d *chartData) draw(v *visit, name string, highest float64, at time.Time, top float64) *ui.Chart {
+	first, last := float64(d.T[0]), float64(d.T[len(d.T)-1]+d.Step)
+	x := func(t int64) float64 { return (float64(t) - first) / (last - first) * wide }
+	y := func(r float64) float64 { return foot - r/top*(foot-roof) }
+	c := &ui.Chart{
+		Label: "Offered rate of " + name + " by hour over four weeks, with its limits; the numbers are in the table below",
+		Idle:  "Highest step " + rate(highest) + " req/s on " + v.time(at).Text + ".",
+		Data:  d,
+		Kinds: ui.ChartKinds{Desired: d.Desired != nil, Live: len(d.Live) > 0, Proposed: d.Proposed != nil, Excluded: len(d.Excluded) > 0},
+	}
+	if n := len(d.Live); n > 0 {
+		limit := d.Live[n-1].Rate
+		if highest > limit && limit > 0 {
+			c.Idle = strings.TrimSuffix(c.Idle, ".") + ", " + signed((highest-limit)/limit) + " against the live limit."
+		}
+	}
+	c.Idle += " Drag to zoom, arrow keys to read."
+	var mean, upper, lower strings.Builder
+	pen := "M"
+	var back []string
+	flush := func() {
+		for i := len(back) - 1; i >= 0; i-- {
+			lower.WriteString(back[i])
+		}
+		if len(back) > 0 {
+			upper.WriteString(lower.String() + "Z")
+		}
+		lower.Reset()
+		back, pen = nil, "M"
+	}
+	for i, t := range d.T {
+		if d.Mean[i] == nil {
+			flush()
+			continue
+		}
+		px := coord(x(t))
+		mean.WriteString(pen + px + " " + coord(y(*d.Mean[i])))
+		upper.WriteString(pen + px + " " + coord(y(*d.Max[i])))
+		back = append(back, "L"+px+" "+coord(y(*d.Mean[i])))
+		pen = "L"
+	}
+	flush()
+	c.Mean, c.Area = mean.String(), upper.String()
+	for i, t := range d.T {
+		limit, mode := d.limit(t)
+		if d.Max[i] == nil || limit <= 0 || *d.Max[i] <= limit {
+			continue
+		}
+		c.Over = append(c.Over, ui.Box{X: coord(x(t)), Y: coord(y(*d.Max[i])), W: coord(max(x(t+d.Step)-x(t), 2.5)), H: coord(y(limit) - y(*d.Max[i])), Real: mode == rlc.Enforce})
+		if mode == rlc.Enforce {
+			c.Kinds.Drop = true
+		} else {
+			c.Kinds.Virtual = true
+		}
+	}
+	for _, b := range d.Excluded {
+		c.Bands = append(c.Bands, ui.Box{X: coord(x(b.From)), Y: coord(roof), W: coord(max(x(b.Until)-x(b.From), 3)), H: coord(foot - roof)})
+	}
+	var live strings.Builder
+	for i, l := range d.Live {
+		if i == 0 {
+			live.WriteString("M" + coord(x(l.From)) + " " + coord(y(l.Rate)))
+		} else {
+			live.WriteString("H" + coord(x(l.From)) + "V" + coord(y(l.Rate)))
+		}
+	}
+	if live.Len() > 0 {
+		c.Live = live.String() + "H" + coord(wide)
+	}
+	if d.Desired != nil {
+		c.Desired = "M" + coord(x(d.Since)) + " " + coord(y(*d.Desired)) + "H" + coord(wide)
+	}
+	if d.Proposed != nil {
+		c.Proposed = "M0 " + coord(y(*d.Proposed)) + "H" + coord(wide)
+	}
+	grid := nice(top / 4)
+	for r := grid; r < top; r += grid {
+		c.Grid = append(c.Grid, ui.Tick{D: "M0 " + coord(y(r)) + "H" + coord(wide), X: "2", TextY: coord(y(r) - 3), Text: rate(r)})
+	}
+	start := time.Unix(d.T[0], 0).In(v.zone)
+	for at := time.Date(start.Year(), start.Month(), start.Day()+1, 0, 0, 0, 0, v.zone); at.Unix() < d.T[len(d.T)-1]; at = at.AddDate(0, 0, 4) {
+		c.Dates = append(c.Dates, ui.Tick{X: coord(x(at.Unix())), TextY: coord(high - 4), Text: at.Format("2 Jan")})
+	}
+	return c
+}
+
+// limit is what was live at t; 0 where nothing was.
+func (d *chartData) limit(t int64) (float64, rlc.Mode) {
+	for i := len(d.Live) - 1; i >= 0; i-- {
+		if d.Live[i].From <= t+d.Step-1 {
+			return d.Live[i].Rate, d.Live[i].Mode
+		}
+	}
+	return 0, ""
+}
+
+// nice is a round number near n: 1, 2 or 5 times a power of ten.
+func nice(n float64) float64 {
+	p := math.Pow(10, math.Floor(math.Log10(n)))
+	for _, m := range []float64{1, 2, 5, 10} {
+		if n <= m*p {
+			return m * p
+		}
+	}
+	return 10 * p
+}
+
+// round keeps four significant digits: what a screen can show.
+func round(x float64) float64 {
+	if x == 0 {
+		return 0
+	}
+	p := math.Pow(10, 3-math.Floor(math.Log10(math.Abs(x))))
+	return math.Round(x*p) / p
+}
+
+func clip(s string, n int) string {
+	if r := []rune(s); len(r) > n {
+		return string(r[:n-1]) + "…"
+	}
+	return s
+}
+
+// arrow draws a move on a rail of 112 units: from the old rate to the new one,
+// the higher of the two at 104.8.
+func arrow(old, proposed float64) (x, w, from, tip string) {
+	top := max(old, proposed)
+	if top <= 0 {
+		return "", "", "", ""
+	}
+	a, b := old/top*104.8, proposed/top*104.8
+	lean := "M" + coord(b) + " 12l6-5v10z"
+	if b >= a {
+		lean = "M" + coord(b) + " 12l-6-5v10z"
+	}
+	return coord(min(a, b)), coord(math.Abs(b - a)), "M" + coord(a) + " 5V19", lean
+}

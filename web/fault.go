@@ -1,0 +1,137 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/web/ui"
+)
+
+// fault is an error with its answer: a status and a sentence for people.
+type fault struct {
+	status int
+	detail string
+}
+
+func (f fault) Error() string { return f.detail }
+
+func invalid(format string, args ...any) error {
+	return fault{http.StatusBadRequest, fmt.Sprintf(format, args...)}
+}
+
+func missing(what, name string) error {
+	return fault{http.StatusNotFound, fmt.Sprintf("There is no %s %q.", what, name)}
+}
+
+// faultOf is the one function from an error to its answer. Texts that adapters
+// made are shown only where they speak to people, and never with a place of
+// this machine in them.
+func faultOf(err error) (f fault, known bool) {
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &f):
+	case errors.As(err, &tooLarge):
+		f = fault{http.StatusRequestEntityTooLarge, fmt.Sprintf("The request is larger than %d bytes.", tooLarge.Limit)}
+	case errors.Is(err, rlc.ErrNotFound):
+		f = fault{http.StatusNotFound, "It does not exist, or not any more."}
+	case errors.Is(err, rlc.ErrConflict):
+		f = fault{http.StatusConflict, "It has changed meanwhile; look again. " + plain(err)}
+	case errors.Is(err, rlc.ErrFenced):
+		f = fault{http.StatusServiceUnavailable, "This replica no longer leads. Try again in a few seconds."}
+	case errors.Is(err, rlc.ErrRefused):
+		f = fault{http.StatusUnprocessableEntity, plain(err)}
+	case errors.Is(err, rlc.ErrInvalid):
+		f = fault{http.StatusBadRequest, plain(err)}
+	case errors.Is(err, context.DeadlineExceeded):
+		f = fault{http.StatusServiceUnavailable, "It took too long and was given up. Try again."}
+	case errors.Is(err, context.Canceled):
+		f = fault{499, "The request was given up."}
+	default:
+		return fault{http.StatusInternalServerError, "Something went wrong here; nothing was changed that the page does not show."}, false
+	}
+	return f, true
+}
+
+// places are absolute paths and URLs: nothing that a viewer should learn.
+var places = regexp.MustCompile(`[a-zA-Z][a-zA-Z0-9+.-]*://\S+|(^|[\s"'=(:])(/[^\s"')]+)+`)
+
+func plain(err error) string {
+	text := strings.ToValidUTF8(err.Error(), "�")
+	if i := strings.IndexByte(text, '\n'); i >= 0 {
+		text = text[:i]
+	}
+	if len(text) > 500 {
+		text = strings.ToValidUTF8(text[:500], "") + "…"
+	}
+	return places.ReplaceAllString(text, "${1}…")
+}
+
+// fail answers with err: a problem document for programs, a plain page for
+// browsers.
+func (s *server) fail(v *visit, err error) {
+	f, known := faultOf(err)
+	if !known {
+		ref := reference()
+		s.Log.Error("request", "ref", ref, "method", v.r.Method, "path", v.r.URL.EscapedPath(), "err", err)
+		f.detail += " Reference for the log: " + ref + "."
+	}
+	if f.status == http.StatusUnauthorized {
+		v.w.Header().Set("WWW-Authenticate", `Bearer realm="rlc"`)
+	}
+	if f.status == http.StatusServiceUnavailable && v.w.Header().Get("Retry-After") == "" {
+		v.w.Header().Set("Retry-After", "5")
+	}
+	if wantsJSON(v.r) {
+		v.w.Header().Set("Content-Type", "application/problem+json")
+		v.w.WriteHeader(f.status)
+		json.NewEncoder(v.w).Encode(map[string]any{ //nolint:errcheck // nobody is left to tell
+			"type": "about:blank", "title": title(f.status), "status": f.status, "detail": f.detail,
+		})
+		return
+	}
+	view := ui.Fault{Status: fmt.Sprint(f.status), Title: title(f.status), Detail: f.detail}
+	if f.status == http.StatusUnauthorized {
+		back := "/"
+		if v.r.Method == http.MethodGet {
+			back = v.r.URL.RequestURI()
+		} else if u, err := url.Parse(v.r.Referer()); err == nil {
+			back = u.RequestURI()
+		}
+		view.SignIn = "/login?next=" + url.QueryEscape(local(back))
+	}
+	frame := s.bareFrame(v, view.Title)
+	if err := s.render(v, f.status, ui.FaultPage(frame, view)); err != nil {
+		s.Log.Error("render an error", "err", err)
+	}
+}
+
+func title(status int) string {
+	switch status {
+	case http.StatusInternalServerError:
+		return "Something went wrong"
+	case http.StatusUnprocessableEntity:
+		return "Refused by a guard"
+	case 499:
+		return "Given up"
+	case http.StatusUnauthorized:
+		return "Sign in first"
+	}
+	return http.StatusText(status)
+}
+
+// wantsJSON reports whether a program asks: the API, a .json address, or an
+// Accept header without HTML.
+func wantsJSON(r *http.Request) bool {
+	if strings.HasPrefix(r.URL.Path, "/api/") || strings.HasSuffix(r.URL.Path, ".json") {
+		return true
+	}
+	accept := r.Header.Get("Accept")
+	return strings.Contains(accept, "json") && !strings.Contains(accept, "text/html")
+}

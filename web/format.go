@@ -1,0 +1,277 @@
+package web
+
+import (
+	"fmt"
+	"math"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/web/ui"
+)
+
+// count renders a number of requests or things: whole, with thousands commas;
+// from ten million on in words, as nobody reads nine digits.
+func count(n float64) string {
+	switch a := math.Abs(n); {
+	case a >= 1e9:
+		return trim(n/1e9, 2) + " billion"
+	case a >= 1e7:
+		return trim(n/1e6, 1) + " million"
+	case a > 0 && a < 0.5:
+		return "< 1"
+	}
+	return commas(strconv.FormatFloat(math.Round(n), 'f', 0, 64))
+}
+
+// exact renders a number with every digit that matters, for hovering.
+func exact(n float64) string { return commas(strconv.FormatFloat(n, 'f', -1, 64)) }
+
+// rate renders requests per second: three significant digits below 100, whole
+// above.
+func rate(r float64) string {
+	switch a := math.Abs(r); {
+	case a == 0:
+		return "0"
+	case a < 0.01:
+		return "< 0.01"
+	case a < 10:
+		return trim(r, 2)
+	case a < 100:
+		return trim(r, 1)
+	case a >= 1e7:
+		return trim(r/1e6, 1) + " M"
+	}
+	return commas(strconv.FormatFloat(math.Round(r), 'f', 0, 64))
+}
+
+func trim(n float64, decimals int) string {
+	s := strconv.FormatFloat(n, 'f', decimals, 64)
+	if strings.Contains(s, ".") {
+		s = strings.TrimRight(strings.TrimRight(s, "0"), ".")
+	}
+	return commas(s)
+}
+
+func commas(s string) string {
+	sign := ""
+	if strings.HasPrefix(s, "-") {
+		sign, s = "−", s[1:]
+	}
+	whole, rest, dot := strings.Cut(s, ".")
+	for i := len(whole) - 3; i > 0; i -= 3 {
+		whole = whole[:i] + "," + whole[i:]
+	}
+	if dot {
+		whole += "." + rest
+	}
+	return sign + whole
+}
+
+// percent renders a share between 0 and 1.
+func percent(share float64) string {
+	p := share * 100
+	switch a := math.Abs(p); {
+	case a == 0:
+		return "0 %"
+	case a < 0.001:
+		return "< 0.001 %"
+	case a < 0.1:
+		return trim(p, 3) + " %"
+	case a < 10:
+		return trim(p, 2) + " %"
+	}
+	return trim(p, 1) + " %"
+}
+
+// signed renders a relative change or a headroom with its sign.
+func signed(share float64) string {
+	if math.IsInf(share, 0) || math.IsNaN(share) {
+		return "—"
+	}
+	p := math.Round(share * 100)
+	if p == 0 && share != 0 {
+		return "± < 1 %"
+	}
+	if p > 0 {
+		return "+" + count(p) + " %"
+	}
+	return count(p) + " %"
+}
+
+func limitText(l *rlc.Limit) string {
+	if l == nil {
+		return "—"
+	}
+	return rate(float64(l.Rate))
+}
+
+func limitExact(l *rlc.Limit) string {
+	if l == nil {
+		return ""
+	}
+	return exact(float64(l.Rate)) + " req/s, burst " + exact(float64(l.Burst))
+}
+
+// span renders how long something lasted.
+func span(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return "< 1 s"
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%d s", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%d min", int(d.Minutes()+0.5))
+	case d < 48*time.Hour:
+		return trim(d.Hours(), 1) + " h"
+	}
+	return trim(d.Hours()/24, 1) + " d"
+}
+
+func stepText(d time.Duration) string {
+	if d > 0 && d%time.Minute == 0 {
+		return fmt.Sprintf("%d min", int(d.Minutes()))
+	}
+	return fmt.Sprintf("%d s", int(d.Seconds()))
+}
+
+// sight says what data of this step cannot show; "" for a step below a minute.
+func sight(step time.Duration) string {
+	if step < time.Minute {
+		return ""
+	}
+	return fmt.Sprintf("Peaks below %d s are not visible.", int(step.Seconds()))
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return count(float64(n)) + " " + many
+}
+
+// short is the start of a commit's hash.
+func short(hash string) string { return hash[:min(len(hash), 7)] }
+
+func commitAnd(hash string) string {
+	if hash == "" {
+		return ""
+	}
+	return " at " + short(hash)
+}
+
+// The addresses of pages. Names are data: each is escaped as one segment.
+
+func serviceURL(service string) string { return "/services/" + segment(service) }
+
+func bucketURL(service, bucket string, key rlc.Key) string {
+	u := serviceURL(service) + "/buckets/" + segment(bucket)
+	if len(key) > 0 {
+		u += "?key=" + url.QueryEscape(key.String())
+	}
+	return u
+}
+
+// segment escapes a name so that neither a browser nor a proxy takes it for a
+// step in the path: "." and ".." are browsers' own, even when escaped, and no
+// valid name.
+func segment(name string) string { return url.PathEscape(name) }
+
+func proposalURL(id string) string { return "/proposals/" + url.PathEscape(id) }
+func runURL(id string) string      { return "/runs/" + url.PathEscape(id) }
+
+// quotaName is a quota's short name for people: the bucket, and the key's
+// values.
+// query escapes a value of a query parameter.
+func query(s string) string { return url.QueryEscape(s) }
+
+func quotaName(bucket string, key rlc.Key) string {
+	if len(key) == 0 {
+		return bucket
+	}
+	names := make([]string, 0, len(key))
+	for n := range key {
+		names = append(names, n)
+	}
+	rlc.SortAttributes(names)
+	for i, n := range names {
+		names[i] = key[n]
+		if names[i] == "" {
+			names[i] = "(empty)"
+		}
+	}
+	return bucket + " / " + strings.Join(names, " · ")
+}
+
+func modeChip(m rlc.Mode) ui.Chip {
+	switch m {
+	case rlc.Enforce:
+		return ui.Chip{Mode: "enforce", Text: "enforce"}
+	case rlc.Shadow:
+		return ui.Chip{Mode: "shadow", Text: "shadow"}
+	}
+	return ui.Chip{Mode: "none", Text: "none"}
+}
+
+// Geometry. The gauge's tick, the limit, lies at 72 % of its 88 units.
+const tick = 63.4
+
+func gauge(peak, limit float64, real bool) ui.Gauge {
+	if limit <= 0 || peak < 0 {
+		return ui.Gauge{}
+	}
+	full := peak / limit * tick
+	g := ui.Gauge{Show: true, Fill: coord(min(full, tick)), Real: real}
+	if full > tick {
+		g.Over = coord(min(full-tick, 88-tick))
+	}
+	return g
+}
+
+func coord(x float64) string { return strconv.FormatFloat(x, 'f', 1, 64) }
+
+// headroom is the part of a limit that its highest step leaves free; below
+// zero where the step lies above it.
+func headroom(limit *rlc.Limit, peak rlc.Rate) (share float64, known bool) {
+	if limit == nil || limit.Rate <= 0 || peak <= 0 {
+		return 0, false
+	}
+	return float64((limit.Rate - peak) / limit.Rate), true
+}
+
+// spark draws a week of rates with a limit line; 112 × 24 units.
+func spark(values []rlc.Rate, limit rlc.Rate) ui.Spark {
+	if len(values) < 2 {
+		return ui.Spark{}
+	}
+	top := float64(limit)
+	for _, v := range values {
+		top = max(top, float64(v))
+	}
+	if top <= 0 {
+		return ui.Spark{}
+	}
+	// 56 points are what 112 pixels can show: keep the highest of each group.
+	const points = 56
+	var b strings.Builder
+	n := min(points, len(values))
+	for i := range n {
+		from, until := i*len(values)/n, (i+1)*len(values)/n
+		high := rlc.Rate(0)
+		for _, v := range values[from:until] {
+			high = max(high, v)
+		}
+		letter := "L"
+		if i == 0 {
+			letter = "M"
+		}
+		b.WriteString(letter + coord(float64(i)*112/float64(n-1)) + " " + coord(23-float64(high)/top*21.5))
+	}
+	s := ui.Spark{Line: b.String(), Area: b.String() + "L112 24L0 24Z"}
+	if limit > 0 {
+		s.Limit = "M0 " + coord(23-float64(limit)/top*21.5) + "H112"
+	}
+	return s
+}

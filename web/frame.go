@@ -1,0 +1,223 @@
+package web
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/web/ui"
+)
+
+// zones are offered to everybody; a browser's own is added by app.js and kept
+// in the cookie.
+var zones = []string{"UTC", "Europe/London", "Europe/Paris", "America/New_York", "America/Los_Angeles", "Asia/Kolkata", "Asia/Shanghai", "Asia/Tokyo", "Australia/Sydney"}
+
+// prefer reads time zone and theme: from the URL, which is remembered in a
+// cookie, else from the cookie.
+func (s *server) prefer(v *visit) {
+	v.zone = time.UTC
+	q := v.r.URL.Query()
+	if name := q.Get("tz"); zone(name) != nil {
+		v.zone = zone(name)
+		v.remember("tz", name)
+	} else if c, err := v.r.Cookie("tz"); err == nil {
+		if name, err := url.QueryUnescape(c.Value); err == nil && zone(name) != nil {
+			v.zone = zone(name)
+		}
+	}
+	if t := q.Get("theme"); t == "light" || t == "dark" {
+		v.theme = t
+		v.remember("theme", t)
+	} else if c, err := v.r.Cookie("theme"); err == nil && (c.Value == "light" || c.Value == "dark") {
+		v.theme = c.Value
+	}
+}
+
+func (v *visit) remember(name, value string) {
+	http.SetCookie(v.w, &http.Cookie{Name: name, Value: url.QueryEscape(value), Path: "/", MaxAge: 31536000, SameSite: http.SameSiteLaxMode, Secure: v.r.TLS != nil})
+}
+
+// zone finds an IANA zone by its name; nil for anything else, "Local" among it.
+func zone(name string) *time.Location {
+	if name == "" || name == "Local" || len(name) > 64 {
+		return nil
+	}
+	l, err := time.LoadLocation(name)
+	if err != nil {
+		return nil
+	}
+	return l
+}
+
+// frame gathers what every page shares: one count of open proposals, and the
+// server's word on itself.
+func (s *server) frame(v *visit, title, tab string) (ui.Frame, error) {
+	f := s.bareFrame(v, title)
+	f.Tab = tab
+	if v.who.role == anyone { // sign-in pages tell nothing
+		return f, nil
+	}
+	_, open, err := s.Records.Proposals(v.ctx(), rlc.Open, "", rlc.Page{Number: 1, Size: 1})
+	if err != nil {
+		return f, err
+	}
+	if open > 0 {
+		f.Open = count(float64(open))
+	}
+	for _, b := range s.Status.Banners() {
+		f.Banners = append(f.Banners, ui.Banner{Level: b.Level, Text: b.Text, Detail: b.Detail, Since: v.time(b.Since)})
+	}
+	f.Done = done[v.r.URL.Query().Get("done")]
+	return f, nil
+}
+
+// done are the outcomes that a page names after an act; the URL carries the
+// word, never the text.
+var done = map[string]string{
+	"accepted": "Accepted. It is on the base branch; enforcers follow within seconds.",
+	"rejected": "Rejected. The reason is recorded.",
+	"verdict":  "Recorded. The next run follows your word.",
+	"run":      "The run has started. This page shows it when it is done.",
+}
+
+// bareFrame needs no store: errors and sign-in pages use it.
+func (s *server) bareFrame(v *visit, title string) ui.Frame {
+	f := ui.Frame{
+		Title: title, Assets: s.assets.prefix, Theme: v.theme, Flip: "dark",
+		Zone: zoneName(v.zone, s.Now()), Back: url.QueryEscape(v.r.URL.RequestURI()),
+	}
+	if v.r.Method != http.MethodGet {
+		f.Back = "%2F"
+	}
+	if v.theme == "dark" {
+		f.Flip = "light"
+	}
+	if v.who.role == actor {
+		f.User = v.who.name
+	}
+	if v.r.URL.Path == "/services" {
+		f.Search = v.r.URL.Query().Get("q")
+	}
+	listed := false
+	for _, name := range zones {
+		on := name == v.zone.String()
+		listed = listed || on
+		f.Zones = append(f.Zones, ui.Choice{Value: name, Label: city(name), On: on})
+	}
+	if !listed {
+		f.Zones = append(f.Zones, ui.Choice{Value: v.zone.String(), Label: city(v.zone.String()), On: true})
+	}
+	for name, values := range v.r.URL.Query() {
+		if name == "tz" || name == "theme" || name == "done" || len(values) == 0 {
+			continue
+		}
+		f.Keep = append(f.Keep, ui.Field{Name: name, Value: values[0]})
+	}
+	return f
+}
+
+func city(zone string) string {
+	if i := strings.LastIndexByte(zone, '/'); i >= 0 {
+		zone = zone[i+1:]
+	}
+	return strings.ReplaceAll(zone, "_", " ")
+}
+
+func zoneName(l *time.Location, now time.Time) string {
+	if l == time.UTC {
+		return "UTC"
+	}
+	name, _ := now.In(l).Zone()
+	return name
+}
+
+// time renders an instant in the viewer's zone: day and minute in the text, in
+// full, with UTC, on hover. The zero time is a dash.
+func (v *visit) time(t time.Time) ui.Time {
+	return v.timeAs(t, "2 Jan 15:04")
+}
+
+func (v *visit) timeAs(t time.Time, layout string) ui.Time {
+	if t.IsZero() {
+		return ui.Time{Text: "—"}
+	}
+	l := t.In(v.zone)
+	full := l.Format("Mon 2006-01-02 15:04:05 MST")
+	if v.zone != time.UTC {
+		full += " = " + t.UTC().Format("2006-01-02 15:04:05 UTC")
+	}
+	return ui.Time{ISO: t.UTC().Format(time.RFC3339), Text: l.Format(layout), Full: full}
+}
+
+// with is this page's address with some query parameters changed; an empty
+// value removes one. A changed filter starts at page 1.
+func (v *visit) with(pairs ...string) string {
+	q := v.r.URL.Query()
+	q.Del("done")
+	if len(pairs) > 0 && pairs[0] != "page" {
+		q.Del("page")
+	}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] == "" {
+			q.Del(pairs[i])
+		} else {
+			q.Set(pairs[i], pairs[i+1])
+		}
+	}
+	u := url.URL{Path: v.r.URL.Path, RawPath: v.r.URL.RawPath, RawQuery: q.Encode()}
+	return u.String()
+}
+
+// as is this page's address with an ending: .json or .csv.
+func (v *visit) as(ending string) string {
+	q := v.r.URL.Query()
+	q.Del("done")
+	u := url.URL{Path: v.r.URL.Path + ending, RawQuery: q.Encode()}
+	if v.r.URL.RawPath != "" {
+		u.RawPath = v.r.URL.RawPath + ending
+	}
+	return u.String()
+}
+
+// pager is the foot of a list of total rows.
+func (v *visit) pager(p rlc.Page, shown, total int) ui.Pager {
+	out := ui.Pager{CSV: v.as(".csv"), JSON: v.as(".json")}
+	if shown == 0 {
+		out.Range = "0 of " + count(float64(total))
+	} else {
+		out.Range = count(float64(p.Offset()+1)) + "–" + count(float64(p.Offset()+shown)) + " of " + count(float64(total))
+	}
+	if p.Number > 1 {
+		out.Prev = v.with("page", strconv.Itoa(p.Number-1))
+	}
+	if p.Offset()+shown < total {
+		out.Next = v.with("page", strconv.Itoa(p.Number+1))
+	}
+	return out
+}
+
+// sorted makes the heads of a table. Each column is label, sort name ("" for
+// none) and class.
+func (v *visit) sorted(by string, desc bool, columns ...[3]string) []ui.Column {
+	out := make([]ui.Column, 0, len(columns))
+	for _, c := range columns {
+		col := ui.Column{Label: c[0], Class: c[2]}
+		if c[1] != "" {
+			dir := "asc"
+			if c[1] == by {
+				col.Sort = "ascending"
+				if desc {
+					col.Sort = "descending"
+				} else {
+					dir = "desc"
+				}
+			}
+			col.URL = v.with("sort", c[1], "dir", dir)
+		}
+		out = append(out, col)
+	}
+	return out
+}

@@ -1,0 +1,339 @@
+package web
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/web/ui"
+)
+
+// overview is /: a verdict in words, then what waits for a person. It reads
+// seven short lists, whatever the number of services.
+func (s *server) overview(v *visit) error {
+	ctx := v.ctx()
+	f, err := s.frame(v, "Overview", "overview")
+	if err != nil {
+		return err
+	}
+	runs, _, err := s.Records.Runs(ctx, rlc.Page{Number: 1, Size: 5})
+	if err != nil {
+		return err
+	}
+	open, waiting, err := s.Records.Proposals(ctx, rlc.Open, "", rlc.Page{Number: 1, Size: 8})
+	if err != nil {
+		return err
+	}
+	low, total, err := s.Records.Summaries(ctx, rlc.ServiceFilter{Sort: "headroom"}, rlc.Page{Number: 1, Size: 6})
+	if err != nil {
+		return err
+	}
+	dropping, _, err := s.Records.Summaries(ctx, rlc.ServiceFilter{Sort: "drops", Desc: true}, rlc.Page{Number: 1, Size: 3})
+	if err != nil {
+		return err
+	}
+	virtual, _, err := s.Records.Summaries(ctx, rlc.ServiceFilter{Sort: "virtual_drops", Desc: true}, rlc.Page{Number: 1, Size: 3})
+	if err != nil {
+		return err
+	}
+	acks, err := s.Records.Acks(ctx)
+	if err != nil {
+		return err
+	}
+	commit, desired := s.Truths.Desired()
+	version, live := s.Truths.Live()
+	now := s.Now().In(v.zone)
+	view := ui.Overview{
+		Date: now.Format("Mon 2 January"), Clock: now.Format("15:04 MST"),
+		RunAction: v.who.role == actor,
+		LowNote:   fmt.Sprintf("The least of %s.", plural(total, "service", "services")),
+	}
+	var last *rlc.Run
+	for i := range runs {
+		if runs[i].Stage == rlc.Finished || runs[i].Result != "" {
+			last = &runs[i]
+			break
+		}
+	}
+	view.Verdict = verdictOf(v, last, runs, waiting)
+	if last != nil {
+		view.Say = append(view.Say, runSign(last))
+	}
+	if waiting > 0 {
+		view.Say = append(view.Say, ui.Sign{Level: "note", Link: ui.Link{Text: plural(waiting, "proposal waits", "proposals wait"), URL: "/proposals?state=open"}, After: "for review"})
+	} else {
+		view.Say = append(view.Say, ui.Sign{Level: "good", Before: "No proposal waits"})
+	}
+	if n := brokenCount(desired); n > 0 {
+		view.Say = append(view.Say, ui.Sign{Level: "bad", Before: plural(n, "service has", "services have"), After: "a policy that cannot be read; their quotas stay"})
+	}
+	view.Say = append(view.Say, syncSign(commit, version, live != nil, acks), dropSign("bad", "dropped", dropping, func(r rlc.ServiceSummary) float64 { return r.Drops }),
+		dropSign("note", "would have been dropped", virtual, func(r rlc.ServiceSummary) float64 { return r.VirtualDrops }))
+	for _, p := range open {
+		view.Queue = append(view.Queue, ui.Task{
+			Chip: ui.Chip{Mode: "new", Text: "review"}, Title: p.Service, Detail: proposalLine(p),
+			Action: ui.Link{Text: "Review", URL: proposalURL(p.ID)},
+		})
+	}
+	if desired != nil {
+		for name, problems := range sortedMap(desired.Broken) {
+			if len(view.Queue) >= 20 || len(problems) == 0 {
+				break
+			}
+			view.Queue = append(view.Queue, ui.Task{Chip: ui.Chip{Mode: "held", Text: "held"}, Title: name, Detail: problems[0].String(), Action: ui.Link{Text: "Look", URL: serviceURL(name)}})
+		}
+	}
+	if last != nil && last.Held > 0 {
+		view.Queue = append(view.Queue, ui.Task{Chip: ui.Chip{Mode: "held", Text: "held"}, Title: plural(last.Held, "quota", "quotas"), Detail: "the last run left them as they are, each for a reason", Action: ui.Link{Text: "Look", URL: runURL(last.ID) + "?show=held"}})
+	}
+	if len(view.Queue) == 0 {
+		view.Empty = &ui.Empty{Title: "Nothing waits for you", Reason: "No proposal is open, every policy can be read, and the last run held nothing.", Fix: ui.Link{Text: "All services", URL: "/services"}}
+	}
+	for _, r := range low {
+		if r.Headroom != nil {
+			view.Low = append(view.Low, serviceRow(r, ui.Sign{}))
+		}
+	}
+	return s.render(v, http.StatusOK, ui.OverviewPage(f, view))
+}
+
+func verdictOf(v *visit, last *rlc.Run, runs []rlc.Run, waiting int) []ui.Part {
+	if last == nil {
+		if len(runs) > 0 {
+			return []ui.Part{{Text: "The first run is under way. "}, {Text: "See it", URL: runURL(runs[0].ID)}, {Text: "."}}
+		}
+		return []ui.Part{{Text: "No run yet. The first one reads history and puts up quotas for review."}}
+	}
+	at := last.Now.In(v.zone).Format("15:04")
+	said := map[rlc.Result]string{
+		rlc.ResultOK: "is done", rlc.ResultDegraded: "is done, with quotas held for missing data",
+		rlc.ResultFailed: "failed; quotas stay as they are", rlc.ResultRefused: "was stopped by the fleet breaker; nothing was published",
+	}[last.Result]
+	parts := []ui.Part{{Text: "The "}, {Text: at + " run", URL: runURL(last.ID)}, {Text: " " + said}}
+	switch waiting {
+	case 0:
+		return append(parts, ui.Part{Text: ", and nothing waits for review."})
+	case 1:
+		return append(parts, ui.Part{Text: ", and "}, ui.Part{Text: "one proposal waits", URL: "/proposals?state=open"}, ui.Part{Text: "."})
+	}
+	return append(parts, ui.Part{Text: ", and "}, ui.Part{Text: count(float64(waiting)) + " proposals wait", URL: "/proposals?state=open"}, ui.Part{Text: "."})
+}
+
+func runSign(r *rlc.Run) ui.Sign {
+	sign := ui.Sign{Level: runLevel(r.Result), Link: ui.Link{Text: "The last run", URL: runURL(r.ID)}}
+	switch r.Result {
+	case rlc.ResultFailed, rlc.ResultRefused:
+		sign.After = "ended " + string(r.Result) + ": " + r.Detail
+	default:
+		sign.After = fmt.Sprintf("looked at %s: %d changed, %d held", plural(r.Total, "quota", "quotas"), r.Changed, r.Held)
+		if !r.Finished.IsZero() {
+			sign.Soft = "in " + span(r.Finished.Sub(r.Started))
+		}
+	}
+	return sign
+}
+
+func runLevel(r rlc.Result) string {
+	switch r {
+	case rlc.ResultOK:
+		return "good"
+	case rlc.ResultDegraded:
+		return "warn"
+	case "":
+		return "note"
+	}
+	return "bad"
+}
+
+// syncSign compares what is desired with what enforcers acknowledged.
+func syncSign(commit rlc.Commit, live rlc.Version, some bool, acks []rlc.Ack) ui.Sign {
+	switch {
+	case !some:
+		return ui.Sign{Level: "warn", Before: "No snapshot is in force yet", Soft: "enforcers admit everything until the first"}
+	case live.Compare(commit.Version) < 0:
+		return ui.Sign{Level: "warn", Before: "Live is behind desired:", After: fmt.Sprintf("snapshot %s, base branch at %s", live, commit.Version)}
+	}
+	in, refused := 0, ""
+	for _, a := range acks {
+		if a.Version.Compare(live) >= 0 {
+			in++
+		}
+		if a.Refused != "" {
+			refused = a.Enforcer
+		}
+	}
+	if refused != "" {
+		return ui.Sign{Level: "bad", Before: "Enforcer " + refused + " refused the last snapshot", Soft: "it decides with the one before"}
+	}
+	if in < len(acks) {
+		return ui.Sign{Level: "warn", Before: fmt.Sprintf("%d of %d enforcers have snapshot %s", in, len(acks), live)}
+	}
+	return ui.Sign{Level: "good", Before: fmt.Sprintf("Live equals desired: snapshot %s", live), Soft: "on " + plural(len(acks), "enforcer", "enforcers")}
+}
+
+// dropSign names who dropped most in a day. rows are sorted, the most first.
+func dropSign(level, verb string, rows []rlc.ServiceSummary, of func(rlc.ServiceSummary) float64) ui.Sign {
+	var names []string
+	for _, r := range rows {
+		if of(r) > 0 {
+			names = append(names, r.Name+" "+count(of(r)))
+		}
+	}
+	if len(names) == 0 {
+		return ui.Sign{Level: "good", Before: "Nothing " + strings.Replace(verb, "have been", "have been", 1) + " in 24 h"}
+	}
+	return ui.Sign{Level: level, Link: ui.Link{Text: rows[0].Name, URL: serviceURL(rows[0].Name)}, After: ": " + count(of(rows[0])) + " requests " + verb + " in 24 h", Soft: strings.Join(names[1:], ", ")}
+}
+
+// services is /services.
+func (s *server) services(v *visit) error {
+	filter, page, err := serviceFilter(v)
+	if err != nil {
+		return err
+	}
+	f, err := s.frame(v, "Services", "services")
+	if err != nil {
+		return err
+	}
+	rows, total, err := s.Records.Summaries(v.ctx(), filter, page)
+	if err != nil {
+		return err
+	}
+	_, unowned, err := s.Records.Summaries(v.ctx(), rlc.ServiceFilter{Unowned: true}, rlc.Page{Number: 1, Size: 1})
+	if err != nil {
+		return err
+	}
+	all := total
+	if filter.Query != "" || filter.Unowned || filter.Owner != "" {
+		if _, all, err = s.Records.Summaries(v.ctx(), rlc.ServiceFilter{}, rlc.Page{Number: 1, Size: 1}); err != nil {
+			return err
+		}
+	}
+	acks, err := s.Records.Acks(v.ctx())
+	if err != nil {
+		return err
+	}
+	commit, _ := s.Truths.Desired()
+	version, live := s.Truths.Live()
+	sync := syncSign(commit, version, live != nil, acks)
+	short := ui.Sign{Level: sync.Level, After: "in sync"}
+	if sync.Level != "good" {
+		short.After = "behind"
+	}
+	view := ui.Services{
+		Count: plural(all, "service", "services"), Query: filter.Query, Pager: v.pager(page, len(rows), total),
+		Sort: v.r.URL.Query().Get("sort"), Dir: v.r.URL.Query().Get("dir"),
+		Show: []ui.Choice{
+			{Label: "all " + count(float64(all)), URL: v.with("show", ""), On: !filter.Unowned},
+			{Label: "unowned " + count(float64(unowned)), URL: v.with("show", "unowned"), On: filter.Unowned},
+		},
+		Columns: v.sorted(filter.Sort, filter.Desc, [3]string{"Service", "name", ""}, [3]string{"Owner", "", ""}, [3]string{"Buckets by mode", "", "wide"},
+			[3]string{"Least headroom", "headroom", "num"}, [3]string{"Would drop 24 h", "virtual_drops", "num"}, [3]string{"Dropped 24 h", "drops", "num"},
+			[3]string{"Review", "", ""}, [3]string{"Enforcers", "", ""}, [3]string{"7 days", "", "trend"}),
+	}
+	if filter.Unowned {
+		view.ShowName = "unowned"
+	}
+	var tight, dropping []rlc.ServiceSummary
+	var asof time.Time
+	for _, r := range rows {
+		view.Rows = append(view.Rows, serviceRow(r, short))
+		if r.Updated.After(asof) {
+			asof = r.Updated
+		}
+		if r.Headroom != nil && *r.Headroom < 0.1 {
+			tight = append(tight, r)
+		}
+		if r.Drops > 0 {
+			dropping = append(dropping, r)
+		}
+	}
+	view.Asof = "Limits as live; peaks over the last run's window. Drops beside positive headroom are bursts shorter than a step."
+	if !asof.IsZero() {
+		view.Asof = "As of " + v.time(asof).Text + ". " + view.Asof
+	}
+	view.Verdict = servicesVerdict(len(rows) < total, tight, dropping)
+	if len(rows) == 0 {
+		view.Empty = servicesEmpty(filter, all)
+	}
+	return s.render(v, http.StatusOK, ui.ServicesPage(f, view))
+}
+
+func servicesEmpty(f rlc.ServiceFilter, all int) *ui.Empty {
+	if all > 0 {
+		return &ui.Empty{Title: "No service fits the filter", Reason: "The name or an owner must contain the text.", Query: strings.TrimSpace("q=" + f.Query), Fix: ui.Link{Text: "Show all", URL: "/services"}}
+	}
+	return &ui.Empty{
+		Title: "No services yet", Reason: "A service is a folder in the config repository. Six lines are enough for a first policy.",
+		Query: "services/checkout/policy.yaml", Fix: ui.Link{Text: "Commit it to the base branch; it is read within a minute."},
+	}
+}
+
+func servicesVerdict(part bool, tight, dropping []rlc.ServiceSummary) []ui.Part {
+	where := ""
+	if part {
+		where = " on this page"
+	}
+	if len(tight) == 0 && len(dropping) == 0 {
+		return []ui.Part{{Text: "Every service" + where + " has at least 10 % headroom, and none drops requests."}}
+	}
+	var out []ui.Part
+	if len(tight) > 0 {
+		verb := plural(len(tight), "service"+where+" has", "services"+where+" have")
+		out = append(out, ui.Part{Text: verb + " less than 10 % headroom, the least "}, ui.Part{Text: tight[0].Name, URL: serviceURL(tight[0].Name)}, ui.Part{Text: "."})
+	}
+	if len(dropping) > 0 {
+		out = append(out, ui.Part{Text: " " + plural(len(dropping), "service"+where+" drops", "services"+where+" drop") + " requests: "}, ui.Part{Text: dropping[0].Name, URL: serviceURL(dropping[0].Name)}, ui.Part{Text: "."})
+	}
+	return out
+}
+
+// serviceFilter reads the list's filter, order and page from the URL.
+func serviceFilter(v *visit) (f rlc.ServiceFilter, p rlc.Page, err error) {
+	q := v.r.URL.Query()
+	f = rlc.ServiceFilter{Query: strings.TrimSpace(q.Get("q")), Owner: q.Get("owner"), Unowned: q.Get("show") == "unowned", Sort: q.Get("sort"), Desc: q.Get("dir") == "desc"}
+	switch f.Sort {
+	case "":
+		f.Sort = "headroom"
+		if wantsJSON(v.r) || strings.HasSuffix(v.r.URL.Path, ".csv") {
+			f.Sort = "name"
+		}
+	case "name", "headroom", "virtual_drops", "drops":
+	default:
+		return f, p, invalid("sort must be name, headroom, virtual_drops or drops")
+	}
+	p, err = v.page()
+	return f, p, err
+}
+
+func serviceRow(r rlc.ServiceSummary, sync ui.Sign) ui.ServiceRow {
+	row := ui.ServiceRow{
+		Link: ui.Link{Text: r.Name, URL: serviceURL(r.Name)}, Owners: strings.Join(r.Owners, ", "),
+		Headroom: "—", Virtual: count(r.VirtualDrops), VirtualN: r.VirtualDrops > 0, Drops: count(r.Drops), DropsN: r.Drops > 0,
+		Sync: sync, Spark: spark(r.Trend, 0),
+	}
+	if r.Problem != "" {
+		row.Chips = append(row.Chips, ui.Chip{Mode: "held", Text: "policy broken"})
+		row.Sync = ui.Sign{Level: "bad", After: "not read"}
+	}
+	if r.Enforcing > 0 {
+		row.Chips = append(row.Chips, ui.Chip{Mode: "enforce", Text: count(float64(r.Enforcing))})
+	}
+	if n := r.Buckets - r.Enforcing; n > 0 {
+		row.Chips = append(row.Chips, ui.Chip{Mode: "shadow", Text: count(float64(n))})
+	}
+	if r.Held > 0 {
+		row.Chips = append(row.Chips, ui.Chip{Mode: "held", Text: count(float64(r.Held))})
+	}
+	if r.Headroom != nil {
+		h := float64(*r.Headroom)
+		row.Headroom, row.Bad = signed(h), h < 0
+		row.Gauge = gauge(1-h, 1, r.Enforcing > 0)
+	}
+	if r.OpenReview != "" {
+		row.Review = ui.Link{Text: "open", URL: proposalURL(r.OpenReview)}
+	}
+	return row
+}

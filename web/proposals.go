@@ -1,0 +1,450 @@
+package web
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/quotafile"
+	"github.com/openrlc/rlc/web/ui"
+)
+
+var proposalStates = []rlc.ProposalState{rlc.Open, rlc.Accepted, rlc.Rejected, rlc.Superseded}
+
+// proposalList reads the filter of a list of proposals and the list.
+func (s *server) proposalList(v *visit) (all []rlc.Proposal, total int, page rlc.Page, state rlc.ProposalState, err error) {
+	q := v.r.URL.Query()
+	state = rlc.ProposalState(q.Get("state"))
+	if state != "" && state != rlc.Pending && !slices.Contains(proposalStates, state) {
+		return nil, 0, page, state, invalid("state must be open, pending, accepted, rejected or superseded")
+	}
+	if page, err = v.page(); err != nil {
+		return nil, 0, page, state, err
+	}
+	all, total, err = s.Records.Proposals(v.ctx(), state, q.Get("service"), page)
+	return all, total, page, state, err
+}
+
+// proposals is /proposals.
+func (s *server) proposals(v *visit) error {
+	all, total, page, state, err := s.proposalList(v)
+	if err != nil {
+		return err
+	}
+	f, err := s.frame(v, "Proposals", "proposals")
+	if err != nil {
+		return err
+	}
+	view := ui.Proposals{Pager: v.pager(page, len(all), total)}
+	view.States = append(view.States, ui.Choice{Label: "all", URL: v.with("state", ""), On: state == ""})
+	for _, st := range proposalStates {
+		view.States = append(view.States, ui.Choice{Label: string(st), URL: v.with("state", string(st)), On: state == st})
+	}
+	service := v.r.URL.Query().Get("service")
+	of := ""
+	if service != "" {
+		of = " of " + service
+	}
+	switch {
+	case state == rlc.Open && total > 0:
+		view.Verdict = []ui.Part{{Text: plural(total, "proposal"+of+" waits", "proposals"+of+" wait") + " for review."}}
+	case total > 0:
+		view.Verdict = []ui.Part{{Text: plural(total, "proposal"+of, "proposals"+of) + ", newest first."}}
+	default:
+		view.Verdict = []ui.Part{{Text: "No proposal" + of + " here."}}
+		view.Empty = &ui.Empty{Title: "Nothing to show", Reason: "A proposal appears when a run finds a quota that should move by more than its deadband.", Fix: ui.Link{Text: "Runs", URL: "/runs"}}
+		if state != "" {
+			view.Empty.Query = "state=" + string(state)
+		}
+	}
+	for _, p := range all {
+		row := ui.ProposalRow{
+			Link: ui.Link{Text: v.time(p.Created).Text + " run", URL: proposalURL(p.ID)}, Service: ui.Link{Text: p.Service, URL: serviceURL(p.Service)},
+			Chip: stateChip(p.State), Created: v.time(p.Created), By: p.Actor, Old: "—", New: "—",
+		}
+		row.Link.Text = plural(len(p.Changes), "quota", "quotas")
+		up, down, fresh := moves(p.Changes)
+		row.Moves = movesText(up, down, fresh)
+		if old, neu, known := drops(p.Changes); known {
+			row.Old, row.New = count(old), count(neu)
+		}
+		if p.Reason != "" {
+			row.By += ": " + clip(p.Reason, 80)
+		}
+		view.Rows = append(view.Rows, row)
+	}
+	return s.render(v, http.StatusOK, ui.ProposalsPage(f, view))
+}
+
+func stateChip(s rlc.ProposalState) ui.Chip {
+	switch s {
+	case rlc.Open:
+		return ui.Chip{Mode: "new", Text: "open"}
+	case rlc.Pending:
+		return ui.Chip{Mode: "held", Text: "publishing"}
+	case rlc.Accepted:
+		return ui.Chip{Mode: "enforce", Text: "accepted"}
+	}
+	return ui.Chip{Mode: "none", Text: string(s)}
+}
+
+// proposal is /proposals/{id}, with its endings .json and .csv.
+func (s *server) proposal(v *visit) error {
+	id, ending := format(v.r.PathValue("id"), func(id string) bool {
+		_, err := s.Records.ProposalByID(v.ctx(), id)
+		return err == nil
+	})
+	p, err := s.Records.ProposalByID(v.ctx(), id)
+	if err != nil {
+		return err
+	}
+	switch ending {
+	case ".json":
+		return answer(v, http.StatusOK, proposalJSON(p))
+	case ".csv":
+		return sheet(v, "proposal-"+id, changeHeader, changeRows(p.Changes))
+	}
+	f, err := s.frame(v, "Proposal of "+p.Service, "proposals")
+	if err != nil {
+		return err
+	}
+	changes := slices.Clone(p.Changes)
+	slices.SortStableFunc(changes, func(a, b rlc.Change) int { return cmpFloat(math.Abs(stepOf(b)), math.Abs(stepOf(a))) })
+	var svc *rlc.Service
+	if _, desired := s.Truths.Desired(); desired != nil {
+		svc = desired.Service(p.Service)
+	}
+	up, down, fresh := moves(changes)
+	view := ui.Proposal{
+		ID: p.ID, State: string(p.State), Waits: p.State == rlc.Open, CanAct: v.who.role == actor,
+		Accept: proposalURL(p.ID) + "/accept", Reject: proposalURL(p.ID) + "/reject", SignIn: "/login?next=" + query(proposalURL(p.ID)),
+		Head: ui.Head{Parent: ui.Link{Text: p.Service, URL: serviceURL(p.Service)}, Title: plural(len(changes), "quota", "quotas") + " " + movesText(up, down, fresh), Chips: []ui.Chip{stateChip(p.State)}},
+		Path: quotafile.QuotasPath(p.Service), Diff: diff(changes),
+		Command: command("rlc plan --service", p.Service, "--now", runNow(changes, p)),
+		CSV:     proposalURL(p.ID) + ".csv", JSON: proposalURL(p.ID) + ".json",
+		Steps: proposalSteps(p), Guards: guardSigns(svc, changes), Timeline: timeline(v, p),
+	}
+	view.Facts = []string{"run " + p.RunID + " · base " + p.Base, "branch " + p.Branch + " · commit " + p.Commit + " · content " + p.Content}
+	var oldSum, newSum float64
+	for _, c := range changes {
+		view.Rows = append(view.Rows, moveRow(p.Service, svc, c))
+		if c.Old != nil {
+			oldSum += float64(c.Old.Rate)
+		}
+		if c.New != nil {
+			newSum += float64(c.New.Rate)
+		}
+		if c.Old != nil && c.New != nil && c.New.Rate < c.Old.Rate {
+			view.Tight = append(view.Tight, ui.Task{Chip: modeChip(changeMode(svc, c)), Title: quotaName(c.Bucket, c.Key),
+				Detail: limitText(c.Old) + " → " + limitText(c.New) + " req/s; " + left(c), Action: ui.Link{Text: "Look", URL: bucketURL(p.Service, c.Bucket, c.Key)}})
+		}
+	}
+	old, neu, known := drops(changes)
+	total := ui.MoveRow{Link: ui.Link{Text: "Σ of these quotas"}, Old: rate(oldSum), New: rate(newSum), DropsOld: "—", DropsNew: "—", Why: ""}
+	if oldSum > 0 {
+		total.Delta = signed((newSum - oldSum) / oldSum)
+	}
+	if known {
+		total.DropsOld, total.DropsNew = count(old), count(neu)
+	}
+	view.Total = &total
+	view.Verdict, view.Risk = proposalVerdict(p, changes, old, neu, known)
+	view.Caption = "Replayed over the run's window. Old is the quota in force, new the proposed one."
+	if len(changes) > 0 && changes[0].Backtest.New != nil {
+		view.Caption = "Replayed in steps of " + stepText(time.Duration(changes[0].Backtest.New.Step*float64(time.Second))) + ". " + sight(time.Duration(changes[0].Backtest.New.Step*float64(time.Second)))
+	}
+	return s.render(v, http.StatusOK, ui.ProposalPage(f, view))
+}
+
+func runNow(changes []rlc.Change, p rlc.Proposal) string {
+	if len(changes) > 0 && !changes[0].At.IsZero() {
+		return stamp(changes[0].At)
+	}
+	return stamp(p.Created)
+}
+
+// stepOf is the relative step of a change; a new quota is the largest.
+func stepOf(c rlc.Change) float64 {
+	if c.Old == nil || c.New == nil || c.Old.Rate == 0 {
+		return math.Inf(1)
+	}
+	return float64((c.New.Rate - c.Old.Rate) / c.Old.Rate)
+}
+
+// changeMode is the mode in force for a change's quota.
+func changeMode(svc *rlc.Service, c rlc.Change) rlc.Mode {
+	if c.NewMode == rlc.Shadow {
+		return rlc.Shadow
+	}
+	if svc != nil {
+		if b := svc.Bucket(c.Bucket); b != nil {
+			return b.Mode
+		}
+	}
+	return c.NewMode
+}
+
+func left(c rlc.Change) string {
+	if h, ok := headroom(c.New, c.Peak.Rate); ok {
+		return "peak " + rate(float64(c.Peak.Rate)) + ", so " + signed(h) + " headroom is left"
+	}
+	return "peak unknown"
+}
+
+func moveRow(service string, svc *rlc.Service, c rlc.Change) ui.MoveRow {
+	mode := changeMode(svc, c)
+	row := ui.MoveRow{
+		Link: ui.Link{Text: quotaName(c.Bucket, c.Key), URL: bucketURL(service, c.Bucket, c.Key)}, Chip: modeChip(mode), Real: mode == rlc.Enforce,
+		Old: limitText(c.Old), New: limitText(c.New), OldX: limitExact(c.Old), NewX: limitExact(c.New), Delta: delta(c.Old, c.New),
+		Dir: "same", Peak: "—", Headroom: "—", DropsOld: "—", DropsNew: "—", Why: c.Why,
+	}
+	if mode == "" {
+		row.Chip = ui.Chip{Mode: "none", Text: "—"}
+	}
+	if c.Look != "" {
+		row.Why += " · look: " + c.Look
+	}
+	if c.Peak.Rate > 0 {
+		row.Peak = rate(float64(c.Peak.Rate))
+	}
+	if h, ok := headroom(c.New, c.Peak.Rate); ok {
+		row.Headroom, row.Bad = signed(h), h < 0
+	}
+	if b := c.Backtest.Old; b != nil {
+		row.DropsOld, row.SomeOld = atLeast(b), b.Drops > 0
+	}
+	if b := c.Backtest.New; b != nil {
+		row.DropsNew, row.SomeNew = atLeast(b), b.Drops > 0
+	}
+	old, proposed := 0.0, 0.0
+	if c.Old != nil {
+		old = float64(c.Old.Rate)
+	}
+	if c.New != nil {
+		proposed = float64(c.New.Rate)
+	}
+	switch {
+	case c.Old == nil:
+		row.Dir = "new"
+	case proposed > old:
+		row.Dir = "up"
+	case proposed < old:
+		row.Dir = "down"
+	}
+	row.ArrowX, row.ArrowW, row.From, row.Tip = arrow(old, proposed)
+	return row
+}
+
+func proposalSteps(p rlc.Proposal) []ui.Choice {
+	names := []string{"Computed", "Published", "In review", "Accepted"}
+	at := 2
+	switch p.State {
+	case rlc.Pending:
+		at = 1
+	case rlc.Accepted:
+		at = 3
+	case rlc.Rejected:
+		names[3], at = "Rejected", 3
+	case rlc.Superseded:
+		names[3], at = "Superseded", 3
+	}
+	out := make([]ui.Choice, 0, len(names))
+	for i, n := range names {
+		out = append(out, ui.Choice{Label: n, On: i == at})
+	}
+	return out
+}
+
+func proposalVerdict(p rlc.Proposal, changes []rlc.Change, old, neu float64, known bool) ([]ui.Part, string) {
+	up, down, fresh := moves(changes)
+	var does []string
+	for _, m := range []struct {
+		n         int
+		one, many string
+	}{{up, "rises", "rise"}, {down, "falls", "fall"}, {fresh, "is new", "are new"}} {
+		switch {
+		case m.n == 1:
+			does = append(does, "one "+m.one)
+		case m.n > 1:
+			does = append(does, count(float64(m.n))+" "+m.many)
+		}
+	}
+	say := []ui.Part{{Text: plural(len(changes), "quota", "quotas") + " of " + p.Service + " change"}}
+	if len(changes) == 1 {
+		say[0].Text += "s"
+	}
+	if len(does) > 0 {
+		say[0].Text += ": " + strings.Join(does, ", ")
+	}
+	say[0].Text += "."
+	if known {
+		say = append(say, ui.Part{Text: " Over past traffic the proposed limits would have dropped "}, ui.Part{Text: count(neu), Bold: true}, ui.Part{Text: " requests"})
+		if fresh < len(changes) {
+			say = append(say, ui.Part{Text: "; those in force would have dropped "}, ui.Part{Text: count(old), Bold: true})
+		}
+		say = append(say, ui.Part{Text: "."})
+	}
+	cutDrops, looks := 0, 0
+	for _, c := range changes {
+		if c.Old != nil && c.New != nil && c.New.Rate < c.Old.Rate && c.Backtest.New != nil && c.Backtest.New.Drops > 0 {
+			cutDrops++
+		}
+		if c.Look != "" {
+			looks++
+		}
+	}
+	risk := "Risk: low."
+	switch {
+	case cutDrops > 0:
+		risk = "Risk: look closely. " + plural(cutDrops, "decrease would", "decreases would") + " have dropped requests."
+	case looks > 0:
+		risk = "Risk: moderate. " + plural(looks, "change asks", "changes ask") + " for a look; the column Why says what at."
+	case down > 0:
+		risk = "Risk: low. No decrease would have dropped anything."
+	case neu > 0:
+		risk = "Risk: low. The proposed limits leave some peaks above them; the quota's page lists the episodes."
+	}
+	if p.Human {
+		risk += " A person has committed to the branch, so RLC leaves it alone."
+	}
+	if p.Error != "" {
+		risk += " Publishing failed last: " + plain(fmt.Errorf("%s", p.Error)) + "."
+	}
+	return say, risk
+}
+
+// guardSigns sums up what guards did, in the order in which they acted first.
+func guardSigns(svc *rlc.Service, changes []rlc.Change) []ui.Sign {
+	var order []string
+	acted := map[string][]string{}
+	for _, c := range changes {
+		for _, r := range c.Reasons {
+			if !guardRules[r.Rule] {
+				continue
+			}
+			if _, seen := acted[r.Rule]; !seen {
+				order = append(order, r.Rule)
+				acted[r.Rule] = nil
+			}
+			if r.Acted {
+				acted[r.Rule] = append(acted[r.Rule], quotaName(c.Bucket, c.Key)+": "+r.Detail)
+			}
+		}
+	}
+	var out []ui.Sign
+	for _, rule := range order {
+		s := ui.Sign{Level: "good", Before: ruleTitle(rule), Soft: "changed nothing"}
+		if n := len(acted[rule]); n > 0 {
+			s.Level, s.Soft = "warn", acted[rule][0]
+			if n > 1 {
+				s.Soft += fmt.Sprintf(" (and %d more)", n-1)
+			}
+		}
+		out = append(out, s)
+	}
+	hardens := 0
+	for _, c := range changes {
+		if c.OldMode == rlc.Shadow && c.NewMode != rlc.Shadow && changeMode(svc, c) == rlc.Enforce {
+			hardens++
+		}
+	}
+	if hardens == 0 {
+		out = append(out, ui.Sign{Level: "good", Before: "Nothing goes from shadow to enforce"})
+	} else {
+		out = append(out, ui.Sign{Level: "warn", Before: plural(hardens, "quota goes", "quotas go") + " from shadow to enforce"})
+	}
+	return out
+}
+
+func ruleTitle(rule string) string {
+	t := strings.ReplaceAll(rule, "_", " ")
+	if t == "" {
+		return t
+	}
+	return strings.ToUpper(t[:1]) + t[1:]
+}
+
+func timeline(v *visit, p rlc.Proposal) []ui.Event {
+	out := []ui.Event{
+		{At: v.time(p.Created), Parts: []ui.Part{{Text: "A "}, {Text: "run", URL: runURL(p.RunID)}, {Text: " computed it from stored history"}}},
+	}
+	if p.Commit != "" {
+		out = append(out, ui.Event{At: v.time(p.Created), Parts: []ui.Part{{Text: "Published as one commit, " + short(p.Commit) + ", on " + p.Branch}}})
+	}
+	switch p.State {
+	case rlc.Open, rlc.Pending:
+		if p.State == rlc.Pending {
+			out = append(out, ui.Event{Label: "next", Next: true, Parts: []ui.Part{{Text: "Its commit is published"}}})
+		}
+		out = append(out,
+			ui.Event{Label: "next", Next: true, Parts: []ui.Part{{Text: "Somebody accepts or rejects it"}}},
+			ui.Event{Label: "then", Next: true, Parts: []ui.Part{{Text: "Enforcers load the new snapshot within seconds"}}},
+			ui.Event{Label: "to undo", Next: true, Parts: []ui.Part{{Text: "Revert the commit on the base branch"}}})
+	case rlc.Accepted:
+		out = append(out, ui.Event{At: v.time(p.Decided), Parts: []ui.Part{{Text: "Accepted by " + orNobody(p.Actor)}}},
+			ui.Event{Label: "to undo", Next: true, Parts: []ui.Part{{Text: "Revert the commit on the base branch"}}})
+	case rlc.Rejected:
+		out = append(out, ui.Event{At: v.time(p.Decided), Parts: []ui.Part{{Text: "Rejected by " + orNobody(p.Actor) + ": " + p.Reason}}})
+	case rlc.Superseded:
+		out = append(out, ui.Event{At: v.time(p.Decided), Parts: []ui.Part{{Text: "A newer proposal took its place"}}})
+	}
+	return out
+}
+
+func orNobody(name string) string {
+	if name == "" {
+		return "somebody outside RLC"
+	}
+	return name
+}
+
+// diff shows what changes of the generated file, quota by quota.
+func diff(changes []rlc.Change) []ui.DiffLine {
+	const most = 40
+	out := []ui.DiffLine{}
+	for i, c := range changes {
+		if i == most {
+			out = append(out, ui.DiffLine{Kind: "i", Text: fmt.Sprintf("   … %d more", len(changes)-most)})
+			break
+		}
+		out = append(out, ui.DiffLine{Text: "   - bucket: " + yamlish(c.Bucket)})
+		if len(c.Key) > 0 {
+			out = append(out, ui.DiffLine{Text: "     key: " + yamlish(c.Key.String())})
+		}
+		add := func(kind, sign string, l *rlc.Limit, mode rlc.Mode) {
+			if l == nil {
+				return
+			}
+			out = append(out, ui.DiffLine{Kind: kind, Text: sign + "    rate: " + float(float64(l.Rate))}, ui.DiffLine{Kind: kind, Text: sign + "    burst: " + strconv.FormatInt(int64(l.Burst), 10)})
+			if mode != "" {
+				out = append(out, ui.DiffLine{Kind: kind, Text: sign + "    mode: " + string(mode)})
+			}
+		}
+		add("del", "-", c.Old, c.OldMode)
+		add("ins", "+", c.New, c.NewMode)
+		if c.Why != "" {
+			out = append(out, ui.DiffLine{Kind: "ins", Text: "+    why: " + strconv.Quote(c.Why)})
+		}
+	}
+	return out
+}
+
+// yamlish quotes a name where it is more than a plain word.
+func yamlish(s string) string {
+	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=") == "" {
+		return s
+	}
+	return strconv.Quote(s)
+}
+
+// guardRules are the rules that guards leave, besides the policies' own steps.
+var guardRules = map[string]bool{
+	"no_data": true, "coverage": true, "warning": true, "reported_zero": true, "clock_skew": true, "source_changed": true, "duplicate": true, "censored": true,
+	"evidence": true, "stale": true, "valid_days": true, "once_a_day": true, "stabilise": true, "deadband": true, "rounding": true,
+	"step": true, "step_up": true, "step_down": true, "week_up": true, "week_down": true, "capacity": true, "floor": true, "contract": true, "increase_cap": true, "human_edit": true,
+}

@@ -1,0 +1,147 @@
+package web
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+
+	"github.com/a-h/templ"
+
+	"github.com/openrlc/rlc"
+)
+
+// render answers with a page. The page is built whole before its first byte
+// leaves, so that an error is still an answer of its own.
+func (s *server) render(v *visit, status int, c templ.Component) error {
+	var b bytes.Buffer
+	if err := c.Render(v.ctx(), &b); err != nil {
+		return err
+	}
+	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	v.w.WriteHeader(status)
+	_, err := b.WriteTo(v.w)
+	return ignoreGone(err)
+}
+
+// answer answers with JSON.
+func answer(v *visit, status int, value any) error {
+	var b bytes.Buffer
+	if err := json.NewEncoder(&b).Encode(value); err != nil {
+		return err
+	}
+	v.w.Header().Set("Content-Type", "application/json")
+	v.w.WriteHeader(status)
+	_, err := b.WriteTo(v.w)
+	return ignoreGone(err)
+}
+
+// ignoreGone drops the error of writing to a client that has left: the status
+// is sent and nobody is there to read another.
+func ignoreGone(error) error { return nil }
+
+// sheet answers with CSV. Cells that a spreadsheet would take for a formula
+// are made text by a leading apostrophe.
+func sheet(v *visit, name string, header []string, rows [][]string) error {
+	var b bytes.Buffer
+	w := csv.NewWriter(&b)
+	w.UseCRLF = true
+	w.Write(header) //nolint:errcheck // a buffer takes everything; Error is asked below
+	for _, r := range rows {
+		for i := range r {
+			r[i] = inert(r[i])
+		}
+		w.Write(r) //nolint:errcheck // as above
+	}
+	w.Flush()
+	if err := w.Error(); err != nil {
+		return err
+	}
+	v.w.Header().Set("Content-Type", "text/csv; charset=utf-8; header=present")
+	v.w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": filename(name) + ".csv"}))
+	_, err := b.WriteTo(v.w)
+	return ignoreGone(err)
+}
+
+// inert makes a cell that no spreadsheet evaluates. Numbers of our own, which
+// may be negative, stay numbers.
+func inert(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r == 0 {
+			return -1
+		}
+		return r
+	}, s)
+	t := strings.TrimLeft(s, " \t\r\n\v\f")
+	if t == "" {
+		return s
+	}
+	if s[0] == '\t' || s[0] == '\r' || s[0] == '\n' {
+		return "'" + s
+	}
+	switch []rune(t)[0] {
+	case '=', '+', '@', '＝', '＋', '＠', '－':
+		return "'" + s
+	case '-':
+		if !number(t[1:]) {
+			return "'" + s
+		}
+	}
+	return s
+}
+
+func number(s string) bool {
+	return s != "" && strings.Trim(s, "0123456789.") == ""
+}
+
+func filename(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
+			return r
+		}
+		return '-'
+	}, s)
+	return s[:min(len(s), 60)]
+}
+
+// read decodes one JSON document strictly into value.
+func read(v *visit, value any) error {
+	if t, _, err := mime.ParseMediaType(v.r.Header.Get("Content-Type")); err != nil || t != "application/json" {
+		return fault{http.StatusUnsupportedMediaType, "Send JSON, with Content-Type: application/json."}
+	}
+	d := json.NewDecoder(v.r.Body)
+	d.DisallowUnknownFields()
+	if err := d.Decode(value); err != nil {
+		var tooLarge *http.MaxBytesError
+		if errors.As(err, &tooLarge) {
+			return err
+		}
+		if errors.Is(err, rlc.ErrInvalid) {
+			return err
+		}
+		return invalid("The JSON cannot be read: %s.", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return invalid("There is more after the JSON document.")
+	}
+	return nil
+}
+
+// form parses a form that a page posted.
+func form(v *visit) error {
+	if t, _, err := mime.ParseMediaType(v.r.Header.Get("Content-Type")); err != nil || t != "application/x-www-form-urlencoded" {
+		return fault{http.StatusUnsupportedMediaType, "Send a form."}
+	}
+	if err := v.r.ParseForm(); err != nil {
+		var tooLarge *http.MaxBytesError
+		if errors.As(err, &tooLarge) {
+			return err
+		}
+		return invalid("The form cannot be read.")
+	}
+	return nil
+}

@@ -1,0 +1,160 @@
+package web
+
+import (
+	"context"
+	"net/http"
+	"strings"
+)
+
+// role is who may use a route.
+type role string
+
+// The roles. On loopback everybody is a viewer; an actor has shown the token.
+const (
+	anyone role = "anyone"
+	viewer role = "viewer"
+	actor  role = "actor"
+)
+
+// route is one line of the list of routes.
+type route struct {
+	method, path string
+	role         role
+	serve        func(*visit) error
+}
+
+// routes is the one list. A GET changes nothing; a POST that changes nothing
+// (it computes) is a viewer's. The two hold by test.
+func (s *server) routes() []route {
+	return []route{
+		{"GET", "/healthz", anyone, s.healthz},
+		{"GET", "/readyz", anyone, s.readyz},
+		{"GET", "/metrics", viewer, s.metrics},
+		{"GET", "/static/{version}/{path...}", anyone, s.static},
+		{"GET", "/favicon.ico", anyone, s.favicon},
+		{"GET", "/login", anyone, s.login},
+		{"POST", "/login", anyone, s.signIn},
+		{"POST", "/logout", anyone, s.signOut},
+
+		{"GET", "/{$}", viewer, s.overview},
+		{"GET", "/services", viewer, s.services},
+		{"GET", "/services.json", viewer, s.apiServices},
+		{"GET", "/services.csv", viewer, s.servicesCSV},
+		{"GET", "/services/{service}", viewer, s.service},
+		{"GET", "/services/{service}/shadow", viewer, s.shadow},
+		{"GET", "/services/{service}/shadow.json", viewer, s.apiShadow},
+		{"GET", "/services/{service}/shadow.csv", viewer, s.shadowCSV},
+		{"GET", "/services/{service}/buckets/{bucket}", viewer, s.bucket},
+		{"POST", "/services/{service}/buckets/{bucket}/verdicts", actor, s.formVerdict},
+		{"GET", "/proposals", viewer, s.proposals},
+		{"GET", "/proposals.json", viewer, s.apiProposals},
+		{"GET", "/proposals.csv", viewer, s.proposalsCSV},
+		{"GET", "/proposals/{id}", viewer, s.proposal},
+		{"POST", "/proposals/{id}/accept", actor, s.formAccept},
+		{"POST", "/proposals/{id}/reject", actor, s.formReject},
+		{"GET", "/runs", viewer, s.runs},
+		{"GET", "/runs.json", viewer, s.apiRuns},
+		{"GET", "/runs.csv", viewer, s.runsCSV},
+		{"POST", "/runs", actor, s.formRun},
+		{"GET", "/runs/{id}", viewer, s.run},
+
+		{"GET", "/api/openapi.json", viewer, s.openAPI},
+		{"GET", "/api/v1/services", viewer, s.apiServices},
+		{"GET", "/api/v1/services/{service}", viewer, s.apiService},
+		{"GET", "/api/v1/services/{service}/buckets", viewer, s.apiBuckets},
+		{"GET", "/api/v1/services/{service}/buckets/{bucket}", viewer, s.apiBucket},
+		{"GET", "/api/v1/services/{service}/shadow", viewer, s.apiShadow},
+		{"GET", "/api/v1/proposals", viewer, s.apiProposals},
+		{"GET", "/api/v1/proposals/{id}", viewer, s.apiProposal},
+		{"POST", "/api/v1/proposals/{id}/accept", actor, s.apiAccept},
+		{"POST", "/api/v1/proposals/{id}/reject", actor, s.apiReject},
+		{"GET", "/api/v1/runs", viewer, s.apiRuns},
+		{"POST", "/api/v1/runs", actor, s.apiAskRun},
+		{"GET", "/api/v1/runs/{id}", viewer, s.apiRun},
+		{"POST", "/api/v1/plan", viewer, s.apiPlan},
+		{"POST", "/api/v1/backtest", viewer, s.apiBacktest},
+		{"GET", "/api/v1/why", viewer, s.apiWhy},
+		{"GET", "/api/v1/snapshot", viewer, s.apiSnapshot},
+		{"GET", "/api/v1/verdicts", viewer, s.apiVerdicts},
+		{"POST", "/api/v1/verdicts", actor, s.apiSetVerdict},
+		{"GET", "/api/v1/overrides", viewer, s.apiOverrides},
+		{"POST", "/api/v1/overrides", actor, s.apiUnsupported},
+		{"DELETE", "/api/v1/overrides/{id}", actor, s.apiUnsupported},
+	}
+}
+
+// serve carries a request through identity, role, limits and errors to its
+// handler.
+func (s *server) serve(route route) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), patience)
+		defer cancel()
+		r = r.WithContext(ctx)
+		v := &visit{w: w, r: r, who: s.identify(r)}
+		s.prefer(v)
+		if err := s.admit(v, route); err != nil {
+			s.fail(v, err)
+			return
+		}
+		limit := int64(64 << 10)
+		if strings.HasPrefix(route.path, "/api/") {
+			limit = 1 << 20
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, limit)
+		if err := route.serve(v); err != nil {
+			s.fail(v, err)
+		}
+	})
+}
+
+// unrouted answers what no route serves: 405 where another method would, else
+// 404.
+func (s *server) unrouted(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
+	v := &visit{w: w, r: r, who: s.identify(r)}
+	s.prefer(v)
+	var others []string
+	for _, method := range []string{"GET", "POST", "DELETE"} {
+		other := r.Clone(r.Context())
+		other.Method = method
+		if _, pattern := mux.Handler(other); pattern != "/" && pattern != "" && method != r.Method {
+			others = append(others, method)
+		}
+	}
+	if len(others) > 0 {
+		w.Header().Set("Allow", strings.Join(others, ", "))
+		s.fail(v, fault{status: http.StatusMethodNotAllowed, detail: "This address answers " + strings.Join(others, " and ") + " only."})
+		return
+	}
+	s.fail(v, fault{status: http.StatusNotFound, detail: "There is no page at this address."})
+}
+
+func (s *server) healthz(v *visit) error {
+	v.w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, err := v.w.Write([]byte("ok\n"))
+	return err
+}
+
+// readyz says ready or not to anyone, and why to a viewer.
+func (s *server) readyz(v *visit) error {
+	v.w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	reasons := s.Status.Ready()
+	if len(reasons) == 0 {
+		_, err := v.w.Write([]byte("ready\n"))
+		return err
+	}
+	v.w.WriteHeader(http.StatusServiceUnavailable)
+	text := "not ready\n"
+	if v.who.role != anyone {
+		text += strings.Join(reasons, "\n") + "\n"
+	}
+	_, err := v.w.Write([]byte(text))
+	return err
+}
+
+func (s *server) metrics(v *visit) error {
+	if s.Metrics == nil {
+		return fault{status: http.StatusNotFound, detail: "This server keeps no metrics."}
+	}
+	s.Metrics.ServeHTTP(v.w, v.r)
+	return nil
+}

@@ -1,0 +1,299 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/quotafile"
+)
+
+// truth is what is known of one service: desired, live and proposed together,
+// from one reading of each.
+type truth struct {
+	name     string
+	service  *rlc.Service // the desired policy; nil while it cannot be read
+	problems []rlc.Problem
+	commit   rlc.Commit
+	live     rlc.Version
+	hasLive  bool
+	open     []rlc.Proposal
+	rows     []row
+}
+
+// row is one quota of a service, or a bucket that has none.
+type row struct {
+	bucket   *rlc.Bucket
+	name     string // the bucket's
+	key      rlc.Key
+	mode     rlc.Mode // in force: the bucket's, softened by the quota
+	desired  *rlc.Limit
+	live     *rlc.Limit
+	proposed *rlc.Limit
+	proposal string
+	why      string
+	change   *rlc.Change // of the last run that looked at it; nil for none
+}
+
+func (r *row) id() string { return rlc.QuotaID(r.name, r.key) }
+
+// force is the limit that pages measure against: live, else desired.
+func (r *row) force() *rlc.Limit {
+	if r.live != nil {
+		return r.live
+	}
+	return r.desired
+}
+
+// held is the rule that holds the quota; "" where it is decided.
+func (r *row) held() string {
+	if r.change == nil {
+		return ""
+	}
+	return r.change.Held
+}
+
+func (r *row) peak() rlc.Rate {
+	if r.change == nil {
+		return 0
+	}
+	return r.change.Peak.Rate
+}
+
+// known finds out whether a service exists: in the config repository, even
+// where its policy is broken, or in force.
+func (s *server) known(name string) (*truth, error) {
+	t := &truth{name: name}
+	commit, desired := s.Truths.Desired()
+	t.commit = commit
+	version, live := s.Truths.Live()
+	t.live, t.hasLive = version, live != nil
+	if desired != nil {
+		t.service, t.problems = desired.Service(name), desired.Broken[name]
+	}
+	if t.service == nil && t.problems == nil && (live == nil || live.Service(name) == nil) {
+		return nil, missing("service", name)
+	}
+	return t, nil
+}
+
+// truth gathers everything of one service in four readings of the store, and
+// lays it out as one row per quota, sorted by bucket as in the policy, then by
+// key.
+func (s *server) truth(ctx context.Context, name string) (*truth, error) {
+	t, err := s.known(name)
+	if err != nil {
+		return nil, err
+	}
+	changes, err := s.Records.LatestChanges(ctx, name)
+	if err != nil && !errors.Is(err, rlc.ErrNotFound) {
+		return nil, err
+	}
+	if t.open, _, err = s.Records.Proposals(ctx, rlc.Open, name, rlc.Page{Number: 1, Size: 10}); err != nil {
+		return nil, err
+	}
+	_, desired := s.Truths.Desired()
+	_, live := s.Truths.Live()
+	t.lay(desired, live, changes)
+	return t, nil
+}
+
+func (t *truth) lay(desired, live *quotafile.Config, changes []rlc.Change) {
+	byID := map[string]*row{}
+	at := func(bucket string, key rlc.Key) *row {
+		id := rlc.QuotaID(bucket, key)
+		if r := byID[id]; r != nil {
+			return r
+		}
+		r := &row{name: bucket, key: key}
+		if t.service != nil {
+			r.bucket = t.service.Bucket(bucket)
+		}
+		if r.bucket != nil {
+			r.mode = r.bucket.Mode
+		}
+		byID[id] = r
+		return r
+	}
+	if desired != nil {
+		for _, q := range desired.Quotas[t.name] {
+			r := at(q.Bucket, q.Key)
+			limit := q.Limit
+			r.desired, r.why = &limit, q.Why
+			if q.Mode == rlc.Shadow {
+				r.mode = rlc.Shadow
+			}
+		}
+	}
+	if live != nil {
+		svc := live.Service(t.name)
+		for _, q := range live.Quotas[t.name] {
+			r := at(q.Bucket, q.Key)
+			limit := q.Limit
+			r.live = &limit
+			if r.mode == "" && svc != nil && svc.Bucket(q.Bucket) != nil {
+				r.mode = svc.Bucket(q.Bucket).Mode
+			}
+		}
+		if svc != nil {
+			for i := range svc.Buckets {
+				if b := &svc.Buckets[i]; b.Limit != nil && len(b.Each) == 0 {
+					r := at(b.Name, nil)
+					if r.live == nil {
+						r.live = b.Limit
+					}
+					if r.mode == "" {
+						r.mode = b.Mode
+					}
+				}
+			}
+		}
+	}
+	for _, p := range t.open {
+		for _, c := range p.Changes {
+			r := at(c.Bucket, c.Key)
+			r.proposed, r.proposal = c.New, p.ID
+			if r.why == "" {
+				r.why = c.Why
+			}
+		}
+	}
+	for i := range changes {
+		c := &changes[i]
+		r := byID[c.ID()]
+		if r == nil {
+			if t.service == nil || t.service.Bucket(c.Bucket) == nil {
+				continue // the bucket is gone
+			}
+			r = at(c.Bucket, c.Key)
+		}
+		r.change = c
+		if r.why == "" {
+			r.why = c.Why
+		}
+	}
+	t.addBuckets(byID, at)
+	t.rows = make([]row, 0, len(byID))
+	for _, r := range byID {
+		t.rows = append(t.rows, *r)
+	}
+	slices.SortFunc(t.rows, t.compare)
+}
+
+// addBuckets adds the buckets of the policy that have no row yet, and the
+// limits that people wrote by hand.
+func (t *truth) addBuckets(byID map[string]*row, at func(string, rlc.Key) *row) {
+	if t.service == nil {
+		return
+	}
+	has := map[string]bool{}
+	for _, r := range byID {
+		has[r.name] = true
+	}
+	for i := range t.service.Buckets {
+		b := &t.service.Buckets[i]
+		if b.Limit != nil {
+			r := at(b.Name, nil)
+			if r.desired == nil {
+				r.desired = b.Limit
+			}
+			if r.why == "" {
+				r.why = "written by hand"
+			}
+		} else if !has[b.Name] {
+			at(b.Name, nil)
+		}
+	}
+}
+
+func (t *truth) compare(a, b row) int {
+	return cmpOr(t.place(&a)-t.place(&b), strings.Compare(a.name, b.name), strings.Compare(a.key.String(), b.key.String()))
+}
+
+// place is a bucket's place in the policy; buckets that are gone come last.
+func (t *truth) place(r *row) int {
+	if t.service != nil {
+		for i := range t.service.Buckets {
+			if t.service.Buckets[i].Name == r.name {
+				return i
+			}
+		}
+	}
+	return 1 << 30
+}
+
+func cmpOr(all ...int) int {
+	for _, c := range all {
+		if c != 0 {
+			return c
+		}
+	}
+	return 0
+}
+
+// row finds one row, or nil.
+func (t *truth) row(bucket string, key rlc.Key) *row {
+	id := rlc.QuotaID(bucket, key)
+	for i := range t.rows {
+		if t.rows[i].id() == id {
+			return &t.rows[i]
+		}
+	}
+	return nil
+}
+
+// ofBucket are the rows of one bucket.
+func (t *truth) ofBucket(bucket string) []row {
+	var out []row
+	for _, r := range t.rows {
+		if r.name == bucket {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// inForce picks the backtest of the limit that is in force, from what the last
+// run replayed; nil where neither of its two is that limit.
+func (r *row) inForce() *rlc.Backtest {
+	c := r.change
+	if c == nil {
+		return nil
+	}
+	limit := r.force()
+	switch {
+	case limit != nil && c.Old != nil && *c.Old == *limit:
+		return c.Backtest.Old
+	case limit != nil && c.New != nil && *c.New == *limit:
+		return c.Backtest.New
+	}
+	return nil
+}
+
+// sum adds up what enforcers counted, and finds the count of one quota.
+type counts map[string]rlc.Count
+
+func countsOf(all []rlc.Count) counts {
+	m := counts{}
+	for _, c := range all {
+		id := rlc.QuotaID(c.Bucket, c.Key)
+		had := m[id]
+		c.Offered += had.Offered
+		c.Drops += had.Drops
+		c.VirtualDrops += had.VirtualDrops
+		m[id] = c
+	}
+	return m
+}
+
+func (m counts) total() rlc.Count {
+	var t rlc.Count
+	for _, c := range m {
+		t.Offered += c.Offered
+		t.Drops += c.Drops
+		t.VirtualDrops += c.VirtualDrops
+	}
+	return t
+}

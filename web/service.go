@@ -1,0 +1,498 @@
+package web
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/quotafile"
+	"github.com/openrlc/rlc/web/ui"
+)
+
+const day = 24 * time.Hour
+
+// format splits a name from the ending that asks for JSON or CSV, unless a
+// thing of the whole name exists.
+func format(name string, exists func(string) bool) (base, ending string) {
+	for _, e := range []string{".json", ".csv"} {
+		if b, ok := strings.CutSuffix(name, e); ok && b != "" && !exists(name) {
+			return b, e
+		}
+	}
+	return name, ""
+}
+
+func (s *server) serviceExists(name string) bool {
+	_, err := s.known(name)
+	return err == nil
+}
+
+// service is /services/{service}, with its endings .json and .csv.
+func (s *server) service(v *visit) error {
+	name, ending := format(v.r.PathValue("service"), s.serviceExists)
+	t, err := s.truth(v.ctx(), name)
+	if err != nil {
+		return err
+	}
+	page, err := v.page()
+	if err != nil {
+		return err
+	}
+	if ending == ".json" {
+		return s.answerBuckets(v, t)
+	}
+	sum, err := s.Records.Summary(v.ctx(), name)
+	if err != nil && !errors.Is(err, rlc.ErrNotFound) {
+		return err
+	}
+	now := s.Now()
+	counted, countErr := s.History.Counts(v.ctx(), name, day, now)
+	seen := countsOf(counted)
+	q := v.r.URL.Query()
+	by, desc := q.Get("sort"), q.Get("dir") == "desc"
+	rows, err := arrange(t.rows, seen, q.Get("q"), q.Get("mode"), by, desc)
+	if err != nil {
+		return err
+	}
+	if ending == ".csv" {
+		return sheet(v, name+"-quotas", bucketHeader, bucketRows(rows, seen))
+	}
+	f, err := s.frame(v, name, "services")
+	if err != nil {
+		return err
+	}
+	view := ui.Service{
+		Head: s.serviceHead(t, "Service", ui.Link{}, name), Name: name, Until: v.timeAs(now, "15:04"),
+		Tabs: s.tabs(t, "quotas"), Query: q.Get("q"), Sort: by, Dir: q.Get("dir"),
+		Pager:   v.pager(page, len(cut(rows, page)), len(rows)),
+		Columns: quotaColumns(v, by, desc),
+	}
+	for _, m := range []string{"", "shadow", "enforce", "held"} {
+		label := m
+		if m == "" {
+			label = "any"
+		}
+		view.Modes = append(view.Modes, ui.Choice{Value: m, Label: label, On: q.Get("mode") == m})
+	}
+	for _, p := range t.problems {
+		if !p.Warning {
+			view.Problems = append(view.Problems, p.String())
+		}
+	}
+	for _, r := range cut(rows, page) {
+		view.Rows = append(view.Rows, quotaRow(t.name, &r, seen))
+	}
+	view.Verdict, view.More = serviceVerdict(t, seen)
+	view.Tiles = serviceTiles(t, sum, seen)
+	if countErr != nil {
+		view.Notes = append(view.Notes, "What enforcers counted cannot be read: "+plain(countErr)+". Drops show as 0.")
+	}
+	if len(rows) == 0 {
+		view.Empty = quotasEmpty(t, q.Get("q") != "" || q.Get("mode") != "")
+	}
+	return s.render(v, http.StatusOK, ui.ServicePage(f, view))
+}
+
+func quotasEmpty(t *truth, filtered bool) *ui.Empty {
+	switch {
+	case filtered:
+		return &ui.Empty{Title: "No quota fits the filter", Reason: "The bucket or key must contain the text.", Fix: ui.Link{Text: "Show all", URL: serviceURL(t.name)}}
+	case t.service == nil:
+		return &ui.Empty{Title: "The policy cannot be read", Reason: "Quotas that are in force stay in force. Mend the file and commit it to the base branch.", Query: firstProblem(t.problems)}
+	}
+	return &ui.Empty{Title: "No buckets", Reason: "The policy lists none.", Query: "buckets:\n  - {name: callers, each: [caller]}", Fix: ui.Link{Text: "Add one to policy.yaml."}}
+}
+
+func firstProblem(all []rlc.Problem) string {
+	for _, p := range all {
+		if !p.Warning {
+			return p.String()
+		}
+	}
+	return ""
+}
+
+func (s *server) serviceHead(t *truth, margin string, parent ui.Link, title string) ui.Head {
+	h := ui.Head{Margin: margin, Parent: parent, Title: title}
+	if t.service == nil {
+		h.Chips = []ui.Chip{{Mode: "held", Text: "policy not read"}}
+		return h
+	}
+	owner := "unowned"
+	if len(t.service.Owners) > 0 {
+		owner = "owner " + strings.Join(t.service.Owners, ", ")
+	}
+	h.Facts = []ui.Link{{Text: owner + ", from policy.yaml"}, {Text: t.service.Timezone}, {Text: "profile " + t.service.Profile}}
+	sync := "no snapshot in force yet"
+	if t.hasLive {
+		sync = "snapshot " + t.live.String()
+		if t.live.Compare(t.commit.Version) < 0 {
+			sync += ", behind the base branch"
+		}
+	}
+	h.Facts = append(h.Facts, ui.Link{Text: sync})
+	return h
+}
+
+func (s *server) tabs(t *truth, at string) ui.Tabs {
+	open := ""
+	if n := len(t.open); n > 0 {
+		open = count(float64(n))
+	}
+	return ui.Tabs{
+		At:     at,
+		Quotas: ui.Link{URL: serviceURL(t.name), Text: count(float64(len(t.rows)))}, Shadow: ui.Link{URL: serviceURL(t.name) + "/shadow"},
+		Proposals: ui.Link{URL: "/proposals?service=" + query(t.name), Text: open},
+	}
+}
+
+// arrange filters and orders rows. Without an order they stay as in the policy.
+func arrange(rows []row, seen counts, text, mode, by string, desc bool) ([]row, error) {
+	var out []row
+	for _, r := range rows {
+		if text != "" && !strings.Contains(strings.ToLower(r.id()), strings.ToLower(text)) {
+			continue
+		}
+		switch mode {
+		case "":
+		case "held":
+			if r.held() == "" {
+				continue
+			}
+		case "shadow", "enforce":
+			if string(r.mode) != mode {
+				continue
+			}
+		default:
+			return nil, invalid("mode must be shadow, enforce or held")
+		}
+		out = append(out, r)
+	}
+	number := map[string]func(*row) float64{
+		"live":     func(r *row) float64 { return limitRate(r.live) },
+		"desired":  func(r *row) float64 { return limitRate(r.desired) },
+		"proposed": func(r *row) float64 { return limitRate(r.proposed) },
+		"peak":     func(r *row) float64 { return float64(r.peak()) },
+		"headroom": func(r *row) float64 {
+			if h, ok := headroom(r.force(), r.peak()); ok {
+				return h
+			}
+			return 1e300
+		},
+		"drops": func(r *row) float64 { c := seen[r.id()]; return c.Drops + c.VirtualDrops },
+	}
+	text0 := map[string]func(*row) string{
+		"bucket": func(r *row) string { return r.id() }, "caller": func(r *row) string { return r.key["caller"] },
+		"procedure": func(r *row) string { return r.key["procedure"] }, "mode": func(r *row) string { return string(r.mode) },
+	}
+	var less func(a, b row) int
+	switch {
+	case by == "":
+		return out, nil
+	case number[by] != nil:
+		of := number[by]
+		less = func(a, b row) int { return cmpFloat(of(&a), of(&b)) }
+	case text0[by] != nil:
+		of := text0[by]
+		less = func(a, b row) int { return strings.Compare(of(&a), of(&b)) }
+	default:
+		return nil, invalid("rows cannot be sorted by %q", by)
+	}
+	slices.SortStableFunc(out, func(a, b row) int {
+		if desc {
+			return less(b, a)
+		}
+		return less(a, b)
+	})
+	return out, nil
+}
+
+func cmpFloat(a, b float64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+func limitRate(l *rlc.Limit) float64 {
+	if l == nil {
+		return -1
+	}
+	return float64(l.Rate)
+}
+
+func quotaColumns(v *visit, by string, desc bool) []ui.Column {
+	return v.sorted(by, desc, [3]string{"Bucket", "bucket", ""}, [3]string{"Caller", "caller", ""}, [3]string{"Procedure", "procedure", ""}, [3]string{"Mode", "mode", ""},
+		[3]string{"Live", "live", "num"}, [3]string{"Desired", "desired", "num"}, [3]string{"Proposed", "proposed", "num"},
+		[3]string{"Peak", "peak", "num"}, [3]string{"Headroom", "headroom", "num"}, [3]string{"Drops 24 h", "drops", "num"})
+}
+
+func quotaRow(service string, r *row, seen counts) ui.QuotaRow {
+	out := ui.QuotaRow{
+		Link: ui.Link{Text: quotaName(r.name, r.key), URL: bucketURL(service, r.name, r.key)},
+		Live: limitText(r.live), Desired: limitText(r.desired), Peak: "—", Headroom: "—", Drops: "0",
+		Caller: matched(r, "caller"), Procedure: matched(r, "procedure"),
+		Exact: [3]string{limitExact(r.live), limitExact(r.desired), limitExact(r.proposed)},
+	}
+	if r.bucket != nil && r.bucket.Role == rlc.CapRole {
+		out.Role = "cap"
+	}
+	if r.force() != nil {
+		out.Chips = append(out.Chips, modeChip(r.mode))
+	}
+	if r.proposed != nil {
+		out.Proposed, out.Delta = limitText(r.proposed), delta(r.desired, r.proposed)
+		if r.desired == nil {
+			out.Chips = append(out.Chips, ui.Chip{Mode: "new", Text: "new"})
+		}
+	}
+	if r.held() != "" {
+		out.Chips = append(out.Chips, ui.Chip{Mode: "held", Text: "held"})
+		if r.force() == nil {
+			out.Note = r.change.HeldWhy
+		}
+	}
+	if r.bucket == nil {
+		out.Chips = append(out.Chips, ui.Chip{Mode: "none", Text: "not in the policy"})
+	}
+	if p := r.peak(); p > 0 {
+		out.Peak = rate(float64(p))
+	}
+	if h, ok := headroom(r.force(), r.peak()); ok {
+		out.Headroom, out.Bad = signed(h), h < 0
+		out.Gauge = gauge(float64(r.peak()), float64(r.force().Rate), r.mode == rlc.Enforce)
+	} else if out.Note == "" && r.force() == nil && r.change == nil {
+		out.Note = "not run yet"
+		if r.bucket != nil && len(r.bucket.Each) > 0 {
+			out.Note = "one quota per key"
+		}
+	}
+	switch c := seen[r.id()]; {
+	case c.Drops > 0:
+		out.Drops, out.Kind = count(c.Drops), "real"
+	case c.VirtualDrops > 0:
+		out.Drops, out.Kind = "would "+count(c.VirtualDrops), "virtual"
+	}
+	return out
+}
+
+// matched says which value of an attribute a row is about.
+func matched(r *row, attribute string) string {
+	if v, ok := r.key[attribute]; ok {
+		return v
+	}
+	if r.bucket == nil {
+		return "—"
+	}
+	if slices.Contains(r.bucket.Each, attribute) {
+		return "each"
+	}
+	p, ok := r.bucket.Match[attribute]
+	if !ok {
+		return "any"
+	}
+	return patternText(p)
+}
+
+func patternText(p rlc.Pattern) string {
+	switch p.Kind {
+	case rlc.Absent:
+		return "absent"
+	case rlc.Present:
+		return "*"
+	case rlc.Prefix:
+		return strings.Join(p.Values, "") + "*"
+	}
+	return strings.Join(p.Values, ", ")
+}
+
+func delta(old, proposed *rlc.Limit) string {
+	switch {
+	case proposed == nil:
+		return ""
+	case old == nil:
+		return "new"
+	case old.Rate == proposed.Rate:
+		return "burst only"
+	case old.Rate == 0:
+		return "from 0"
+	}
+	return signed(float64((proposed.Rate - old.Rate) / old.Rate))
+}
+
+func serviceVerdict(t *truth, seen counts) (say []ui.Part, more string) {
+	if t.service == nil {
+		return []ui.Part{{Text: "The policy of " + t.name + " cannot be read. Its quotas in force stay in force."}}, ""
+	}
+	total := seen.total()
+	var worst, small *row
+	held := 0
+	for i := range t.rows {
+		r := &t.rows[i]
+		if c := seen[r.id()]; c.Drops > 0 && (worst == nil || c.Drops > seen[worst.id()].Drops) {
+			worst = r
+		}
+		if h, ok := headroom(r.force(), r.peak()); ok && h < 0 {
+			if small == nil {
+				small = r
+			} else if best, _ := headroom(small.force(), small.peak()); h < best {
+				small = r
+			}
+		}
+		if r.held() != "" {
+			held++
+		}
+	}
+	switch {
+	case worst != nil:
+		c := seen[worst.id()]
+		say = []ui.Part{{Text: quotaName(worst.name, worst.key), URL: bucketURL(t.name, worst.name, worst.key)}, {Text: " dropped "}, {Text: count(c.Drops), Bold: true}, {Text: " requests in 24 h, " + percent(share(c.Drops, c.Offered)) + " of what it was offered."}}
+	case small != nil:
+		say = []ui.Part{{Text: quotaName(small.name, small.key), URL: bucketURL(t.name, small.name, small.key)}, {Text: " has a limit below its highest step: "}, {Text: limitText(small.force()), Bold: true}, {Text: " against a peak of " + rate(float64(small.peak())) + " req/s."}}
+	case total.Offered > 0:
+		say = []ui.Part{{Text: "Nothing was dropped in 24 h, and every limit lies above its peak."}}
+	default:
+		say = []ui.Part{{Text: "No enforcer has counted a request of " + t.name + " in 24 h."}}
+	}
+	if len(t.open) > 0 {
+		p := t.open[0]
+		say = append(say, ui.Part{Text: " "}, ui.Part{Text: "A proposal", URL: proposalURL(p.ID)}, ui.Part{Text: " to change " + plural(len(p.Changes), "quota", "quotas") + " waits for review."})
+	}
+	if total.VirtualDrops > 0 {
+		more = "Shadow would have dropped " + count(total.VirtualDrops) + " requests in 24 h, " + percent(share(total.VirtualDrops, total.Offered)) + " of what was offered; all were admitted. "
+	}
+	if held > 0 {
+		more += plural(held, "quota is", "quotas are") + " held by the last run; the row says so, and the quota's page says why."
+	}
+	return say, more
+}
+
+func share(part, whole float64) float64 {
+	if whole <= 0 {
+		return 0
+	}
+	return part / whole
+}
+
+func serviceTiles(t *truth, sum rlc.ServiceSummary, seen counts) []ui.Tile {
+	total := seen.total()
+	var limits float64
+	var least *row
+	for i := range t.rows {
+		r := &t.rows[i]
+		if r.bucket != nil && r.bucket.Role == rlc.QuotaRole && r.force() != nil {
+			limits += float64(r.force().Rate)
+		}
+		if h, ok := headroom(r.force(), r.peak()); ok {
+			if least == nil {
+				least = r
+			} else if b, _ := headroom(least.force(), least.peak()); h < b {
+				least = r
+			}
+		}
+	}
+	tiles := []ui.Tile{
+		{Label: "Offered, last closed hour", Figure: rate(float64(sum.Offered)), Unit: "req/s", From: "mean over quota buckets; " + count(total.Offered) + " requests counted in 24 h"},
+		{Label: "Σ limits", Figure: rate(limits), Unit: "req/s", From: "no capacity is declared"},
+		{Label: "Dropped", Figure: count(total.Drops), From: "in 24 h, by quotas that enforce"},
+		{Label: "Would have dropped", Figure: count(total.VirtualDrops), From: "in 24 h, counted in shadow"},
+		{Label: "Least headroom", Figure: "—", From: "no limit with a known peak"},
+	}
+	if t.service != nil && t.service.Capacity != nil && t.service.Capacity.Rate > 0 {
+		c := t.service.Capacity
+		tiles[1].Unit = "/ " + rate(float64(c.Rate))
+		tiles[1].From = percent(limits/float64(c.Rate)) + " of capacity; " + percent(float64(c.Reserve)) + " kept free"
+	}
+	if total.Drops > 0 {
+		tiles[2].Level = "bad"
+	}
+	if least != nil {
+		h, _ := headroom(least.force(), least.peak())
+		tiles[4] = ui.Tile{Label: "Least headroom", Figure: signed(h), From: quotaName(least.name, least.key)}
+		if h < 0 {
+			tiles[4].Level = "bad"
+		}
+	}
+	return tiles
+}
+
+func brokenCount(c *quotafile.Config) int {
+	if c == nil {
+		return 0
+	}
+	return len(c.Broken)
+}
+
+// sortedMap walks a map by its keys in order.
+func sortedMap[V any](m map[string]V) iter.Seq2[string, V] {
+	return func(yield func(string, V) bool) {
+		for _, k := range slices.Sorted(maps.Keys(m)) {
+			if !yield(k, m[k]) {
+				return
+			}
+		}
+	}
+}
+
+func proposalLine(p rlc.Proposal) string {
+	up, down, fresh := moves(p.Changes)
+	text := plural(len(p.Changes), "quota", "quotas") + " " + movesText(up, down, fresh)
+	old, neu, known := drops(p.Changes)
+	if known {
+		text += "; drops in replay " + count(old) + " → " + count(neu)
+	}
+	return text
+}
+
+// moves counts what rises, falls and is new.
+func moves(all []rlc.Change) (up, down, fresh int) {
+	for _, c := range all {
+		switch {
+		case c.Old == nil:
+			fresh++
+		case c.New != nil && c.New.Rate > c.Old.Rate:
+			up++
+		case c.New != nil && c.New.Rate < c.Old.Rate:
+			down++
+		}
+	}
+	return up, down, fresh
+}
+
+func movesText(up, down, fresh int) string {
+	var parts []string
+	for _, p := range []struct {
+		n    int
+		sign string
+	}{{up, "↑"}, {down, "↓"}, {fresh, "+"}} {
+		if p.n > 0 {
+			parts = append(parts, fmt.Sprintf("%s%d", p.sign, p.n))
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+// drops adds up the replayed drops of the quotas in force and of the proposed
+// ones; known is false where none was replayed.
+func drops(all []rlc.Change) (old, proposed float64, known bool) {
+	for _, c := range all {
+		if c.Backtest.Old != nil {
+			old += c.Backtest.Old.Drops
+			known = true
+		}
+		if c.Backtest.New != nil {
+			proposed += c.Backtest.New.Drops
+			known = true
+		}
+	}
+	return old, proposed, known
+}

@@ -1,0 +1,501 @@
+// Package ui holds the components of the pages and the view structs that they
+// render. A view carries finished strings and geometry; a component has no
+// store, no clock and no arithmetic.
+package ui
+
+// Frame is what every page shares.
+type Frame struct {
+	Title   string // of the document
+	Tab     string // which entry of the main navigation is this page's: overview, services, proposals, runs
+	Assets  string // path prefix of the static files, with their version
+	Theme   string // "light", "dark", or "" for the system's
+	Flip    string // the theme that the switch leads to
+	Search  string // text in the search box
+	Zones   []Choice
+	Keep    []Field // this page's other query parameters, kept when the zone changes
+	Zone    string  // short name of the zone that times are shown in
+	User    string  // who acts; "" for a viewer
+	Back    string  // this page's own address, for coming back after signing in
+	Open    string  // how many proposals wait; "" for none
+	Banners []Banner
+	Done    string // what the act before this page did; "" for nothing
+	Chart   bool   // the page draws charts
+}
+
+// Choice is an option of a select or of a segmented control.
+type Choice struct {
+	Value, Label string
+	URL          string
+	On           bool
+}
+
+// Field is a name and a value that a form carries along.
+type Field struct{ Name, Value string }
+
+// Banner is a message above the page. Level is good, warn, bad or note.
+type Banner struct {
+	Level, Text, Detail string
+	Since               Time
+}
+
+// Time is an instant: for machines, for people, and in full.
+type Time struct{ ISO, Text, Full string }
+
+// Link is text that leads somewhere; without a URL it is only text.
+type Link struct{ Text, URL string }
+
+// Sign is a sentence with its sign: good, warn, bad or note.
+type Sign struct {
+	Level  string
+	Before string
+	Link   Link
+	After  string
+	Soft   string
+}
+
+// Chip is a mode or a state in a word. Mode chooses its look: enforce, shadow,
+// override, held, new or none.
+type Chip struct{ Mode, Text string }
+
+// Gauge shows a peak beside its limit; the zero value draws nothing.
+type Gauge struct {
+	Show bool
+	Fill string // width of the filled part
+	Over string // width of the part above the limit; "" for none
+	Real bool   // what lies above the limit is dropped, not only counted
+}
+
+// Spark is a small line of a week with its limit; without a line it is empty.
+type Spark struct{ Area, Line, Limit string }
+
+// Tile is a label, a figure and where it comes from.
+type Tile struct {
+	Label, Figure, Unit, From string
+	Level                     string // "" or bad
+}
+
+// Truth is one of the three truths about a limit.
+type Truth struct {
+	Kind   string // desired, proposed, live
+	Name   string
+	Figure string // "" for none
+	Unit   string
+	Delta  string
+	Before string
+	Link   Link
+	After  string
+	Sign   string // good, warn or "" for no sign
+}
+
+// Column heads a table that can be sorted.
+type Column struct {
+	Label string
+	URL   string // "" where the column cannot be sorted
+	Sort  string // ascending, descending or ""
+	Class string
+}
+
+// Pager is the foot of a table.
+type Pager struct {
+	Range      string // "1–50 of 1,104"
+	Prev, Next string // URLs; "" for none
+	CSV, JSON  string
+}
+
+// Empty says why there is nothing, with the query and the fix.
+type Empty struct {
+	Title, Reason, Query string
+	Fix                  Link
+}
+
+// Head is a page's first line.
+type Head struct {
+	Margin string // two lines at most, in the margin
+	Parent Link
+	Title  string
+	Chips  []Chip
+	Facts  []Link
+}
+
+// Overview is the page /.
+type Overview struct {
+	Date, Clock string
+	Say         []Sign
+	Verdict     []Part
+	RunAction   bool
+	Queue       []Task
+	Low         []ServiceRow
+	LowNote     string
+	Empty       *Empty
+	Overrides   string
+}
+
+// Part is a piece of a sentence: plain, bold, or a link.
+type Part struct {
+	Text string
+	URL  string
+	Bold bool
+}
+
+// Task is something that waits for a person.
+type Task struct {
+	Chip          Chip
+	Title, Detail string
+	Action        Link
+}
+
+// Services is the page /services.
+type Services struct {
+	Count    string
+	Verdict  []Part
+	Asof     string
+	Query    string
+	Show     []Choice
+	ShowName string // value of the hidden field that keeps the choice
+	Sort     string
+	Dir      string
+	Columns  []Column
+	Rows     []ServiceRow
+	Pager    Pager
+	Empty    *Empty
+}
+
+// ServiceRow is a line of the list of services.
+type ServiceRow struct {
+	Link     Link
+	Owners   string
+	Chips    []Chip
+	Headroom string
+	Bad      bool
+	Gauge    Gauge
+	Virtual  string
+	VirtualN bool // above zero
+	Drops    string
+	DropsN   bool
+	Review   Link
+	Sync     Sign
+	Spark    Spark
+}
+
+// Tabs are a service's pages.
+type Tabs struct {
+	Quotas, Shadow, Proposals Link
+	At                        string
+}
+
+// Service is the page /services/{service}.
+type Service struct {
+	Head     Head
+	Name     string
+	Verdict  []Part
+	More     string
+	Tiles    []Tile
+	Until    Time
+	Problems []string
+	Tabs     Tabs
+	Query    string
+	Modes    []Choice
+	Sort     string
+	Dir      string
+	Columns  []Column
+	Rows     []QuotaRow
+	Pager    Pager
+	Empty    *Empty
+	Notes    []string
+}
+
+// QuotaRow is a line of a service's table.
+type QuotaRow struct {
+	Link                    Link
+	Role                    string
+	Caller, Procedure       string
+	Chips                   []Chip
+	Live, Desired, Proposed string
+	Delta                   string
+	Exact                   [3]string // titles of live, desired, proposed
+	Peak                    string
+	Headroom                string
+	Bad                     bool
+	Note                    string // instead of a headroom
+	Gauge                   Gauge
+	Drops                   string
+	Kind                    string // virtual, real or "" for none
+}
+
+// Bucket is the page of one bucket or key.
+type Bucket struct {
+	Head      Head
+	Service   string
+	Action    string // where verdicts are posted to
+	Key       string
+	Truths    []Truth
+	Verdict   []Part
+	Resolve   string
+	Coverage  string
+	Read      Link
+	ReadAt    Time
+	Sight     string // what the step hides; "" for nothing
+	Chart     *Chart
+	NoChart   *Empty
+	Days      []Day
+	WhyTitle  string
+	WhyRun    Link
+	Policy    string
+	Steps     []Step
+	Outcome   string
+	WhyEmpty  *Empty
+	Command   string
+	Flags     []FlagRow
+	Episodes  []EpisodeRow
+	EpisodeOf string
+	EpisodeFt []string
+	NoEpisode *Empty
+	History   []HistoryRow
+	Pager     Pager
+	NoHistory *Empty
+	Keys      []QuotaRow // of a bucket that counts per key, where no key is chosen
+	KeysPager Pager
+	Columns   []Column
+}
+
+// Chart is a figure with its static drawing and the data of its moving one.
+type Chart struct {
+	Label    string
+	Idle     string
+	Area     string
+	Mean     string
+	Desired  string
+	Live     string
+	Proposed string
+	Grid     []Tick
+	Dates    []Tick
+	Bands    []Box
+	Over     []Box
+	Kinds    ChartKinds
+	Data     any
+}
+
+// ChartKinds says which marks the legend explains.
+type ChartKinds struct{ Desired, Live, Proposed, Drop, Virtual, Excluded bool }
+
+// Tick is a place on an axis.
+type Tick struct{ X, Y, TextY, Text, D string }
+
+// Box is a rectangle of the static drawing.
+type Box struct {
+	X, Y, W, H string
+	Real       bool
+}
+
+// Day is a line of the data table behind a chart.
+type Day struct{ Day, Mean, P99, Max, Coverage string }
+
+// Step is one line of the waterfall. Bar kinds: base, up, down, end; "" for a
+// line that changed nothing.
+type Step struct {
+	Label, Detail, Rate, Bar, X, W, Delta string
+	Sign                                  string
+}
+
+// FlagRow is a window that the policy left out, with its question.
+type FlagRow struct {
+	From, Until Time
+	FromRaw     string
+	UntilRaw    string
+	Lasted      string
+	Rule        string
+	Reason      string
+	Peak, With  string
+	Word        string // the standing verdict, in words; "" for none
+	Declared    bool   // a declared window: nothing to ask
+}
+
+// EpisodeRow is a line of a table of episodes.
+type EpisodeRow struct {
+	From   Time
+	Lasted string
+	Quota  Link
+	Chip   Chip
+	Peak   string
+	Gauge  Gauge
+	Drops  string
+	Share  string
+	Real   bool
+}
+
+// HistoryRow is one change of a quota.
+type HistoryRow struct {
+	At       Time
+	Old, New string
+	Chip     Chip
+	Run      Link
+	Why      string
+}
+
+// Shadow is the page /services/{service}/shadow.
+type Shadow struct {
+	Head    Head
+	Name    string
+	Verdict []Part
+	More    string
+	Tiles   []Tile
+	Tabs    Tabs
+	Compare []CompareRow
+	Rows    []EpisodeRow
+	Pager   Pager
+	Sight   string
+	Empty   *Empty
+}
+
+// CompareRow sets the backtest of one quota beside its live counter.
+type CompareRow struct {
+	Quota                     Link
+	Backtest, Live, Off, Note string
+	Level                     string
+}
+
+// Proposals is the page /proposals.
+type Proposals struct {
+	Verdict []Part
+	States  []Choice
+	Rows    []ProposalRow
+	Pager   Pager
+	Empty   *Empty
+}
+
+// ProposalRow is a line of the list of proposals.
+type ProposalRow struct {
+	Link     Link
+	Service  Link
+	Chip     Chip
+	Moves    string
+	Old, New string
+	Created  Time
+	By       string
+}
+
+// Proposal is the page /proposals/{id}.
+type Proposal struct {
+	ID       string
+	Head     Head
+	State    string // open, pending, accepted, rejected, superseded
+	CanAct   bool   // it waits, and the viewer has signed in
+	Waits    bool
+	Accept   string
+	Reject   string
+	SignIn   string
+	Steps    []Choice
+	Verdict  []Part
+	Risk     string
+	Caption  string
+	Rows     []MoveRow
+	Total    *MoveRow
+	Guards   []Sign
+	Tight    []Task
+	Timeline []Event
+	Diff     []DiffLine
+	Path     string
+	Command  string
+	Facts    []string
+	CSV      string
+	JSON     string
+}
+
+// MoveRow is one quota that a proposal changes.
+type MoveRow struct {
+	Link       Link
+	Chip       Chip
+	Old, New   string
+	OldX, NewX string // exact values
+	Delta      string
+	Dir        string // up, down, new or same
+	ArrowX     string
+	ArrowW     string
+	From, Tip  string // places on the rail
+	Peak       string
+	Headroom   string
+	Bad        bool
+	DropsOld   string
+	DropsNew   string
+	Real       bool
+	SomeOld    bool
+	SomeNew    bool
+	Why        string
+}
+
+// Event is a point of a timeline.
+type Event struct {
+	At    Time
+	Label string // instead of a time
+	Parts []Part
+	Next  bool
+}
+
+// DiffLine is a line of a diff: Kind del, ins, i or "".
+type DiffLine struct{ Kind, Text string }
+
+// Runs is the page /runs.
+type Runs struct {
+	Verdict []Part
+	CanAct  bool
+	SignIn  string
+	Rows    []RunRow
+	Pager   Pager
+	Empty   *Empty
+}
+
+// RunRow is a line of the list of runs.
+type RunRow struct {
+	Link     Link
+	At       Time
+	Trigger  string
+	Scope    string
+	Sign     Sign
+	Took     string
+	Total    string
+	Held     string
+	Changed  string
+	HeldSome bool
+}
+
+// Run is the page /runs/{id}.
+type Run struct {
+	Head    Head
+	At      Time
+	CanAct  bool
+	SignIn  string
+	Service string
+	Verdict []Part
+	More    string
+	Tiles   []Tile
+	Show    []Choice
+	Rows    []RunChange
+	Pager   Pager
+	Empty   *Empty
+}
+
+// RunChange is what a run found for one quota.
+type RunChange struct {
+	Service  Link
+	Quota    Link
+	Chip     Chip
+	Old, New string
+	Because  string
+	Level    string
+}
+
+// Login is the page /login.
+type Login struct {
+	Next  string
+	Error string
+	User  string
+	Off   bool // the server has no token: nobody can act
+}
+
+// Fault is an error as a browser shows it.
+type Fault struct {
+	Status string
+	Title  string
+	Detail string
+	SignIn string
+}

@@ -1,0 +1,180 @@
+// Package web serves the pages and the JSON API. Reads come through small
+// interfaces, acts through one; a handler reads, builds a view, renders it.
+package web
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/planner"
+	"github.com/openrlc/rlc/quotafile"
+)
+
+// Records are what pages read from the store. Nothing here writes.
+type Records interface {
+	RunByID(ctx context.Context, id string) (rlc.Run, error)
+	Runs(ctx context.Context, page rlc.Page) ([]rlc.Run, int, error)
+	RunChanges(ctx context.Context, runID string, heldOnly bool, page rlc.Page) ([]rlc.Change, int, error)
+	LatestChanges(ctx context.Context, service string) ([]rlc.Change, error)
+	LatestChange(ctx context.Context, service, bucket string, key rlc.Key) (rlc.Change, error)
+	ChangeLog(ctx context.Context, service, bucket string, key rlc.Key, page rlc.Page) ([]rlc.Change, int, error)
+	Proposals(ctx context.Context, state rlc.ProposalState, service string, page rlc.Page) ([]rlc.Proposal, int, error)
+	ProposalByID(ctx context.Context, id string) (rlc.Proposal, error)
+	Verdicts(ctx context.Context, service string) ([]rlc.Verdict, error)
+	Summary(ctx context.Context, service string) (rlc.ServiceSummary, error)
+	Summaries(ctx context.Context, filter rlc.ServiceFilter, page rlc.Page) ([]rlc.ServiceSummary, int, error)
+	Acks(ctx context.Context) ([]rlc.Ack, error)
+}
+
+// Truths are what is desired and what is live. A nil config means that there
+// is none yet. Both are read-only.
+type Truths interface {
+	Desired() (rlc.Commit, *quotafile.Config)
+	Live() (rlc.Version, *quotafile.Config)
+}
+
+// History is what pages read of past and present traffic.
+type History interface {
+	Stored(ctx context.Context, service, bucket string, key rlc.Key, from, until time.Time) (rlc.History, error)
+	Counts(ctx context.Context, service string, window time.Duration, now time.Time) ([]rlc.Count, error)
+}
+
+// Acts are everything that changes something. Plan changes nothing; it is here
+// because it computes what Run would do.
+type Acts interface {
+	Accept(ctx context.Context, proposalID, actor string) error
+	Reject(ctx context.Context, proposalID, actor, reason string) error
+	Run(ctx context.Context, ask planner.Ask) (rlc.Run, error)
+	Plan(ctx context.Context, ask planner.Ask) (rlc.Run, []rlc.Change, error)
+	SetVerdict(ctx context.Context, v rlc.Verdict) error
+}
+
+// Status is the server's word on itself.
+type Status interface {
+	Banners() []Banner // standing troubles, worst first
+	Ready() []string   // why it is not ready; empty when it is
+}
+
+// Banner is a trouble that every page names. Level is good, warn, bad or note.
+type Banner struct {
+	Level  string
+	Text   string
+	Detail string
+	Since  time.Time // zero: not said
+}
+
+// Config is what a web server needs. Records, Truths, History, Acts and Status
+// are required.
+type Config struct {
+	Records Records
+	Truths  Truths
+	History History
+	Acts    Acts
+	Status  Status
+	Token   string           // acting needs it; "" lets nobody act
+	Metrics http.Handler     // nil: /metrics is not found
+	Log     *slog.Logger     // nil: discarded
+	Now     func() time.Time // nil: time.Now
+}
+
+// patience is how long one request may take before it is answered with 503.
+const patience = 20 * time.Second
+
+type server struct {
+	Config
+	sessions sessions
+	assets   assets
+	planning sync.Mutex // held while one plan is computed
+}
+
+// New builds the handler of all pages and of the JSON API.
+func New(c Config) (http.Handler, error) {
+	if c.Records == nil || c.Truths == nil || c.History == nil || c.Acts == nil || c.Status == nil {
+		return nil, errors.New("web: Records, Truths, History, Acts and Status are required")
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	a, err := readAssets()
+	if err != nil {
+		return nil, err
+	}
+	s := &server{Config: c, assets: a, sessions: sessions{now: c.Now}}
+	mux := http.NewServeMux()
+	for _, r := range s.routes() {
+		mux.Handle(r.method+" "+r.path, s.serve(r))
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.unrouted(mux, w, r) })
+	return secure(compress(mux)), nil
+}
+
+// Server returns an http.Server for h with every limit set: slow, large or
+// idle clients are cut off.
+func Server(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       30 * time.Second,
+		WriteTimeout:      60 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    32 << 10,
+	}
+}
+
+// visit is one request on its way through a handler.
+type visit struct {
+	w     http.ResponseWriter
+	r     *http.Request
+	who   identity
+	zone  *time.Location
+	zones []string // what the viewer may choose beside the built-in zones
+	theme string
+}
+
+func (v *visit) ctx() context.Context { return v.r.Context() }
+
+// page reads ?page and ?per_page.
+func (v *visit) page() (rlc.Page, error) {
+	p := rlc.Page{Number: 1}
+	q := v.r.URL.Query()
+	for name, into := range map[string]*int{"page": &p.Number, "per_page": &p.Size} {
+		text := q.Get(name)
+		if text == "" {
+			continue
+		}
+		n, ok := positive(text)
+		if !ok || (name == "per_page" && n > 1000) || n > 1_000_000 {
+			return p, invalid("%s must be a whole number from 1 to %d", name, map[string]int{"page": 1_000_000, "per_page": 1000}[name])
+		}
+		*into = n
+	}
+	return p, nil
+}
+
+func positive(s string) (int, bool) {
+	if len(s) == 0 || len(s) > 8 {
+		return 0, false
+	}
+	n := 0
+	for _, c := range []byte(s) {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = n*10 + int(c-'0')
+	}
+	return n, n > 0
+}
+
+// cut is the part of all that p asks for.
+func cut[T any](all []T, p rlc.Page) []T {
+	from := min(p.Offset(), len(all))
+	return all[from:min(from+p.Limit(), len(all))]
+}
