@@ -1,0 +1,116 @@
+package planner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/quotafile"
+)
+
+// earlier is what stood before a run.
+type earlier struct {
+	day, week rlc.Files // the config repository a day and a week ago; nil where it did not exist
+	run       time.Time // now of the last run over the same services; zero where there was none
+}
+
+func (p *Planner) earlier(ctx context.Context, run *rlc.Run) (*earlier, error) {
+	at := func(t time.Time) (rlc.Files, error) {
+		files, err := p.cfg.Repo.At(ctx, t)
+		if errors.Is(err, rlc.ErrNotFound) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the config repository of %s: %w", t.Format(time.RFC3339), err)
+		}
+		return files, nil
+	}
+	var was earlier
+	var err error
+	if was.day, err = at(run.Now.Add(-day)); err != nil {
+		return nil, err
+	}
+	if was.week, err = at(run.Now.Add(-7 * day)); err != nil {
+		return nil, err
+	}
+	runs, _, err := p.cfg.Records.Runs(ctx, rlc.Page{Number: 1, Size: 20})
+	if err != nil {
+		return nil, fmt.Errorf("look for the run before: %w", err)
+	}
+	for _, r := range runs {
+		if r.Stage != rlc.Claimed && r.Result != rlc.ResultFailed && covers(r, *run) && r.Now.Before(run.Now) && r.Now.After(was.run) {
+			was.run = r.Now
+		}
+	}
+	return &was, nil
+}
+
+// past is what the step guards measure a service's quotas against, by quota ID.
+type past struct {
+	day, week map[string]rlc.Limit // in force a day and a week ago
+	first     map[string]rlc.Limit // the first limit of quotas that are younger than a week
+	lowered   map[string]bool      // lowered within the last day
+}
+
+func (p *Planner) past(ctx context.Context, now time.Time, was *earlier, service string, quotas []rlc.Quota) (*past, error) {
+	x := &past{
+		day: limits(was.day, service, quotas), week: limits(was.week, service, quotas),
+		first: map[string]rlc.Limit{}, lowered: map[string]bool{},
+	}
+	// What was merged within the week, the newest first.
+	const size = 5
+	for number := 1; ; number++ {
+		merged, _, err := p.cfg.Records.Proposals(ctx, rlc.Accepted, service, rlc.Page{Number: number, Size: size})
+		if err != nil {
+			return nil, fmt.Errorf("look for accepted proposals of %s: %w", service, err)
+		}
+		for _, m := range merged {
+			for _, c := range m.Changes {
+				switch {
+				case c.New == nil:
+				case c.Old == nil:
+					x.first[c.ID()] = *c.New
+				case c.New.Rate < c.Old.Rate && now.Sub(m.Decided) < day:
+					x.lowered[c.ID()] = true
+				}
+			}
+		}
+		if len(merged) < size || now.Sub(merged[size-1].Decided) > 7*day {
+			return x, nil
+		}
+	}
+}
+
+// at is the limit that a quota had then, or its first one where it is younger;
+// nil where neither is known.
+func (x *past) at(then map[string]rlc.Limit, id string) *rlc.Limit {
+	if l, ok := then[id]; ok {
+		return &l
+	}
+	if l, ok := x.first[id]; ok {
+		return &l
+	}
+	return nil
+}
+
+// limits are the limits that a service had in these files, by quota ID. Where
+// its quotas.yaml was invalid, what was in force is not known and the limits in
+// force now stand for it, so that no step is measured against nothing.
+func limits(files rlc.Files, service string, now []rlc.Quota) map[string]rlc.Limit {
+	var quotas []rlc.Quota
+	if data, ok := files[quotafile.QuotasPath(service)]; ok {
+		var problems []rlc.Problem
+		_, quotas, problems = quotafile.ParseQuotas(quotafile.QuotasPath(service), data)
+		if slices.ContainsFunc(problems, func(p rlc.Problem) bool { return !p.Warning }) {
+			quotas = now
+		}
+	}
+	byID := make(map[string]rlc.Limit, len(quotas))
+	for _, q := range quotas {
+		byID[q.ID()] = q.Limit
+	}
+	return byID
+}

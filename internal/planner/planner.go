@@ -1,0 +1,463 @@
+// Package planner carries out one run: it reads the policies at one commit and
+// each bucket's history, asks the policies, guards and backtests their answers,
+// and puts up one proposal per service.
+//
+// A run is a state machine whose stages are recorded before the next begins, so
+// that a run killed at any point is carried to its end by Resume:
+//
+//	claim the slot → read, compute, guard → store everything with an outbox row
+//	per proposal, in one transaction → publish → record → finish
+//
+// Before it is stored, a killed run is computed again with the same now; after
+// it, the run goes on from what was stored and reads no history. Publishing is
+// idempotent, so a proposal that was published but not recorded is published
+// again without a trace.
+//
+// How a run ends: ok, every quota decided or held for lack of evidence;
+// degraded, one or more (it may be all of them) held by a failed read of
+// history or by a policy that does not parse; refused, the fleet breaker, and
+// nothing was published; failed, nothing could be computed because the config
+// repository could not be read. A run whose leader has changed, or whose
+// process ends, is not over: it stays for Resume.
+package planner
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/fault"
+	"github.com/openrlc/rlc/policies"
+	"github.com/openrlc/rlc/quotafile"
+)
+
+// Config says what a planner works with. Repo, History, Records, Policies and
+// Publisher are required.
+type Config struct {
+	Repo      Repo
+	History   History
+	Records   Records
+	Policies  *policies.Registry
+	Publisher Publisher
+
+	// Epoch is the leadership epoch that fences what a run writes. Nil: 0, not
+	// fenced, as for a command run by hand.
+	Epoch func() uint64
+	// PageURL is where people review a proposal. Nil: "/proposals/" and its id.
+	PageURL func(proposalID string) string
+	// Deadline bounds the reading and computing of one run, 10 minutes by
+	// default. Services that it leaves unread are held, and the run is degraded.
+	Deadline time.Duration
+	// Parallel is how many services are read at once, 2 by default.
+	Parallel int
+	// Clock tells when a run starts and ends; it decides no quota. Nil:
+	// time.Now.
+	Clock func() time.Time
+	// Jitter picks a wait between 0 and most before publishing is tried again.
+	// Nil: evenly at random.
+	Jitter func(most time.Duration) time.Duration
+	// Log takes what nobody waits for. Nil: nothing is logged.
+	Log *slog.Logger
+}
+
+// Repo is the config repository as runs see it.
+type Repo interface {
+	// Head is the base branch's newest commit and its files.
+	Head(ctx context.Context) (rlc.Commit, rlc.Files, error)
+	// At returns the base branch's files as they were at t; rlc.ErrNotFound
+	// before the first commit.
+	At(ctx context.Context, t time.Time) (rlc.Files, error)
+	// Edited returns, by quota ID, who changed a line of the service's
+	// quotas.yaml by hand on the base branch.
+	Edited(ctx context.Context, service string) (map[string]string, error)
+}
+
+// History is where past traffic comes from.
+type History interface {
+	// Service reads the series of a service's computed buckets and yields them
+	// one at a time. What is wrong with one series is in its History.Problems;
+	// an error means that the rest of the service could not be read.
+	Service(ctx context.Context, req rlc.HistoryRequest, yield func(rlc.Series) error) error
+}
+
+// Publisher puts a proposal before its reviewers.
+type Publisher interface {
+	// Publish is idempotent: it finds out what already stands outside before it
+	// does anything. It returns p with what became of it.
+	Publish(ctx context.Context, p rlc.Proposal) (rlc.Proposal, error)
+}
+
+// Records is where runs are kept.
+type Records interface {
+	BeginRun(ctx context.Context, run rlc.Run) (stored rlc.Run, created bool, err error)
+	StoreRun(ctx context.Context, run rlc.Run, changes []rlc.Change, proposals []rlc.Proposal) error
+	FinishRun(ctx context.Context, run rlc.Run) error
+	RunByID(ctx context.Context, id string) (rlc.Run, error)
+	Runs(ctx context.Context, p rlc.Page) ([]rlc.Run, int, error)
+	UnfinishedRuns(ctx context.Context) ([]rlc.Run, error)
+	LatestChanges(ctx context.Context, service string) ([]rlc.Change, error)
+	Recent(ctx context.Context, service string, since time.Time) (map[string][]rlc.RecentEstimate, error)
+	Verdicts(ctx context.Context, service string) ([]rlc.Verdict, error)
+
+	Proposals(ctx context.Context, state rlc.ProposalState, service string, p rlc.Page) ([]rlc.Proposal, int, error)
+	ProposalByID(ctx context.Context, id string) (rlc.Proposal, error)
+	Published(ctx context.Context, epoch uint64, p rlc.Proposal, audit *rlc.AuditEntry) error
+	Outbox(ctx context.Context) ([]rlc.OutboxRow, error)
+	OutboxDone(ctx context.Context, proposalID string) error
+	OutboxFailed(ctx context.Context, proposalID, reason string, notBefore time.Time) error
+}
+
+// Ask asks for one run.
+type Ask struct {
+	Trigger rlc.Trigger
+	// Slot tells this firing of the trigger from all others: a run of the same
+	// trigger, slot and service happens once. "": the time of Now.
+	Slot    string
+	Service string    // only this one; "" for all
+	Now     time.Time // fixed for every bucket; zero: the clock's time
+	Actor   string    // who asked; "" for cron
+	// Progress is told after each service how many of how many are done. It is
+	// called by one goroutine at a time. Nil: nobody is told.
+	Progress func(done, total int, service string)
+	// Claimed is told the run as soon as its slot is claimed. Nil: nobody is.
+	Claimed func(rlc.Run)
+}
+
+// Planner carries out runs, one at a time. Its methods may be called
+// concurrently: they wait for each other.
+type Planner struct {
+	cfg  Config
+	turn chan struct{} // holds a token while nobody runs
+}
+
+// New returns a planner, or says which required part is missing.
+func New(cfg Config) (*Planner, error) {
+	for _, part := range []struct {
+		missing bool
+		name    string
+	}{
+		{cfg.Repo == nil, "Repo"}, {cfg.History == nil, "History"}, {cfg.Records == nil, "Records"},
+		{cfg.Policies == nil, "Policies"}, {cfg.Publisher == nil, "Publisher"},
+	} {
+		if part.missing {
+			return nil, fmt.Errorf("%w: planner without %s", rlc.ErrInvalid, part.name)
+		}
+	}
+	if cfg.Epoch == nil {
+		cfg.Epoch = func() uint64 { return 0 }
+	}
+	if cfg.PageURL == nil {
+		cfg.PageURL = func(id string) string { return "/proposals/" + id }
+	}
+	if cfg.Deadline <= 0 {
+		cfg.Deadline = 10 * time.Minute
+	}
+	if cfg.Parallel <= 0 {
+		cfg.Parallel = 2
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = time.Now
+	}
+	if cfg.Jitter == nil {
+		cfg.Jitter = func(most time.Duration) time.Duration { return rand.N(most + 1) }
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	p := &Planner{cfg: cfg, turn: make(chan struct{}, 1)}
+	p.turn <- struct{}{}
+	return p, nil
+}
+
+// RunID names the run that an ask leads to, by its trigger, its slot and, where
+// the slot does not name it, its service. It is safe in a URL and a trailer; a
+// slot with other characters than those of a time and a name, or a very long
+// one, is told apart by a hash. An ask without a slot needs its Now.
+func RunID(ask Ask) string {
+	slot := ask.Slot
+	if slot == "" {
+		slot = ask.Now.UTC().Format("2006-01-02T15:04:05.999999Z")
+	}
+	id := string(ask.Trigger) + "-" + slot
+	if s := ask.Service; s != "" && !strings.HasSuffix(id, "-"+s) && !strings.HasSuffix(id, "-"+quotafile.PathSegment(s)) {
+		id += "-" + quotafile.PathSegment(s)
+	}
+	const longest = 100
+	lossy := len(id) > longest
+	safe := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '-', r == '_', r == '.':
+			return r
+		case r == ':':
+			return '-' // as in a time
+		}
+		lossy = true
+		return '-'
+	}, id)
+	if !lossy {
+		return safe
+	}
+	sum := sha256.Sum256([]byte(id))
+	return fmt.Sprintf("%s-%x", safe[:min(len(safe), longest)], sum[:4])
+}
+
+// Run carries out the run that ask leads to and returns its record. It happens
+// once: where a run of the same id has finished, that one's record is returned;
+// where one was begun, it is carried on. A run that would only repeat another
+// (see repeats) does not happen at all, and the other's record is returned.
+//
+// An error says that the run could not be carried to its end now; the record
+// returned with it says how far it came, and Resume carries it on. An unknown
+// service is rlc.ErrNotFound, and no run.
+func (p *Planner) Run(ctx context.Context, ask Ask) (rlc.Run, error) {
+	if err := p.wait(ctx); err != nil {
+		return rlc.Run{}, err
+	}
+	defer p.done()
+
+	run := p.newRun(ask)
+	claimed := func(r rlc.Run) {
+		if ask.Claimed != nil {
+			ask.Claimed(r)
+		}
+	}
+	switch old, err := p.cfg.Records.RunByID(ctx, run.ID); {
+	case err == nil && old.Stage == rlc.Finished:
+		claimed(old)
+		return old, nil
+	case err != nil && !errors.Is(err, rlc.ErrNotFound):
+		return run, fmt.Errorf("look for run %s: %w", run.ID, err)
+	}
+	head, headErr := p.head(ctx)
+	if headErr == nil {
+		if !head.has(run.Service) {
+			return rlc.Run{}, fmt.Errorf("%w: service %q in the config repository at %.12s", rlc.ErrNotFound, run.Service, head.commit.Hash)
+		}
+		run.Commit = head.commit.Hash
+		switch old, found, err := p.repeated(ctx, run); {
+		case err != nil:
+			return run, err
+		case found:
+			claimed(old)
+			return old, nil
+		}
+	}
+	stored, _, err := p.cfg.Records.BeginRun(ctx, run)
+	if err != nil {
+		return run, fmt.Errorf("claim run %s: %w", run.ID, err)
+	}
+	fault.Hit("after-claim")
+	claimed(stored)
+	return p.carry(ctx, stored, head, headErr, ask.Progress)
+}
+
+// Plan computes what Run would find now and writes nothing, except that reading
+// history may keep what it read. The run returned has no record.
+func (p *Planner) Plan(ctx context.Context, ask Ask) (rlc.Run, []rlc.Change, error) {
+	if err := p.wait(ctx); err != nil {
+		return rlc.Run{}, nil, err
+	}
+	defer p.done()
+	run := p.newRun(ask)
+	head, err := p.head(ctx)
+	if err != nil {
+		return run, nil, err
+	}
+	if !head.has(run.Service) {
+		return run, nil, fmt.Errorf("%w: service %q in the config repository at %.12s", rlc.ErrNotFound, run.Service, head.commit.Hash)
+	}
+	found, err := p.compute(ctx, &run, head, ask.Progress)
+	if err != nil {
+		return run, nil, err
+	}
+	run.Result = resultOf(run.Detail)
+	return run, found.changes, nil
+}
+
+// Resume carries unfinished runs and unpublished proposals to their end: at
+// start, after a change of leader, and from time to time after failures. A
+// proposal whose next try is not due yet waits. A claimed run that a newer one
+// has overtaken is given up.
+func (p *Planner) Resume(ctx context.Context) error {
+	if err := p.wait(ctx); err != nil {
+		return err
+	}
+	defer p.done()
+	runs, err := p.cfg.Records.UnfinishedRuns(ctx)
+	if err != nil {
+		return fmt.Errorf("look for unfinished runs: %w", err)
+	}
+	var failed []error
+	for _, run := range runs {
+		if err := p.resume(ctx, run); err != nil {
+			failed = append(failed, fmt.Errorf("resume run %s: %w", run.ID, err))
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return errors.Join(failed...)
+}
+
+func (p *Planner) resume(ctx context.Context, run rlc.Run) error {
+	if run.Stage == rlc.Stored {
+		_, err := p.carry(ctx, run, nil, nil, nil)
+		return err
+	}
+	newer, err := p.overtaken(ctx, run)
+	if err != nil {
+		return err
+	}
+	if newer != "" {
+		run.Detail = failedBy + "it was interrupted, and " + newer + " has taken its place"
+		return p.finish(ctx, &run)
+	}
+	head, headErr := p.head(ctx)
+	if headErr == nil && !head.has(run.Service) {
+		run.Detail = failedBy + "the service is no longer in the config repository"
+		return p.finish(ctx, &run)
+	}
+	_, err = p.carry(ctx, run, head, headErr, nil)
+	return err
+}
+
+// carry takes a claimed or stored run to its end.
+func (p *Planner) carry(ctx context.Context, run rlc.Run, head *head, headErr error, progress func(int, int, string)) (rlc.Run, error) {
+	run.Epoch = p.cfg.Epoch()
+	if run.Stage == rlc.Claimed {
+		if headErr != nil {
+			if ctx.Err() != nil {
+				return run, headErr
+			}
+			run.Detail = failedBy + headErr.Error()
+			return run, errors.Join(headErr, p.finish(ctx, &run))
+		}
+		run.Commit = head.commit.Hash
+		found, err := p.compute(ctx, &run, head, progress)
+		if err != nil {
+			if ctx.Err() != nil {
+				return run, err
+			}
+			run.Detail = failedBy + err.Error()
+			return run, errors.Join(err, p.finish(ctx, &run))
+		}
+		fault.Hit("after-compute")
+		if err := p.cfg.Records.StoreRun(ctx, run, found.changes, found.proposals); err != nil {
+			return run, err
+		}
+		run.Stage = rlc.Stored
+		fault.Hit("after-store")
+	}
+	if err := p.publish(ctx, run); err != nil {
+		return run, err
+	}
+	return run, p.finish(ctx, &run)
+}
+
+// finish ends run with the result that its detail tells.
+func (p *Planner) finish(ctx context.Context, run *rlc.Run) error {
+	end := *run
+	end.Epoch = p.cfg.Epoch()
+	end.Stage, end.Result, end.Finished = rlc.Finished, resultOf(run.Detail), p.now()
+	if err := p.cfg.Records.FinishRun(ctx, end); err != nil {
+		return err
+	}
+	*run = end
+	return nil
+}
+
+// A run's detail begins with its result unless that is ok, so that a stored run
+// which is resumed ends as it would have ended.
+const (
+	degradedBy = "degraded: "
+	refusedBy  = "refused: "
+	failedBy   = "failed: "
+)
+
+func resultOf(detail string) rlc.Result {
+	switch {
+	case strings.HasPrefix(detail, degradedBy):
+		return rlc.ResultDegraded
+	case strings.HasPrefix(detail, refusedBy):
+		return rlc.ResultRefused
+	case strings.HasPrefix(detail, failedBy):
+		return rlc.ResultFailed
+	}
+	return rlc.ResultOK
+}
+
+func (p *Planner) newRun(ask Ask) rlc.Run {
+	if ask.Now.IsZero() {
+		ask.Now = p.cfg.Clock()
+	}
+	ask.Now = ask.Now.UTC().Truncate(time.Microsecond) // as records keep it
+	return rlc.Run{
+		ID: RunID(ask), Trigger: ask.Trigger, Service: ask.Service, Now: ask.Now,
+		Epoch: p.cfg.Epoch(), Stage: rlc.Claimed, Actor: ask.Actor, Started: p.now(),
+	}
+}
+
+func (p *Planner) now() time.Time { return p.cfg.Clock().UTC().Truncate(time.Microsecond) }
+
+// wait takes the turn to run.
+func (p *Planner) wait(ctx context.Context) error {
+	select {
+	case <-p.turn:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the run before: %w", ctx.Err())
+	}
+}
+
+func (p *Planner) done() { p.turn <- struct{}{} }
+
+// sameMoment is how close the nows of two runs are that fire at once: their
+// evidence differs by a step or less.
+const sameMoment = time.Minute
+
+// repeated looks for a finished run that run would only repeat: of the same
+// commit, over the same services, that ended ok. After a change of the config
+// repository any such run will do, because it has read that change; otherwise
+// it must be of the same moment. What a person asks for always happens.
+func (p *Planner) repeated(ctx context.Context, run rlc.Run) (old rlc.Run, found bool, err error) {
+	if run.Trigger == rlc.ByPerson {
+		return rlc.Run{}, false, nil
+	}
+	runs, _, err := p.cfg.Records.Runs(ctx, rlc.Page{Number: 1, Size: 20})
+	if err != nil {
+		return rlc.Run{}, false, fmt.Errorf("look for the runs before: %w", err)
+	}
+	for _, old := range runs {
+		if old.Stage != rlc.Finished || old.Result != rlc.ResultOK || old.Commit != run.Commit || !covers(old, run) {
+			continue
+		}
+		if run.Trigger == rlc.ByConfig || old.Now.Sub(run.Now).Abs() < sameMoment {
+			return old, true, nil
+		}
+	}
+	return rlc.Run{}, false, nil
+}
+
+// overtaken returns the id of a newer run that has computed what run would, or
+// "".
+func (p *Planner) overtaken(ctx context.Context, run rlc.Run) (string, error) {
+	runs, _, err := p.cfg.Records.Runs(ctx, rlc.Page{Number: 1, Size: 20})
+	if err != nil {
+		return "", fmt.Errorf("look for newer runs: %w", err)
+	}
+	for _, newer := range runs {
+		if newer.Stage != rlc.Claimed && newer.Result != rlc.ResultFailed && newer.Now.After(run.Now) && covers(newer, run) {
+			return newer.ID, nil
+		}
+	}
+	return "", nil
+}
+
+// covers reports whether a has looked at everything that b would.
+func covers(a, b rlc.Run) bool { return a.Service == "" || a.Service == b.Service }

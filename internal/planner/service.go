@@ -1,0 +1,442 @@
+package planner
+
+import (
+	"cmp"
+	"container/heap"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/enforcer/match"
+	"github.com/openrlc/rlc/internal/backtest"
+	"github.com/openrlc/rlc/policies"
+)
+
+const (
+	// evidence is the least history that is read: what a change's backtest
+	// covers, whatever its policy needs.
+	evidence = 28 * day
+	// mostEpisodes is how many episodes of one backtest a change keeps; those
+	// with the fewest drops are left out first, and counted.
+	mostEpisodes = 100
+	// contractual is the kind whose quotas keep their floors when a service is
+	// made to fit its capacity.
+	contractual = "contractual"
+)
+
+// job computes one service. It holds one series at a time, and of the rest only
+// what becomes a change.
+type job struct {
+	p        *Planner
+	run      *rlc.Run
+	head     *head
+	service  *rlc.Service
+	profile  *rlc.Profile
+	location *time.Location
+	targets  map[string]*target // by bucket name; buckets with a hand-written limit are not among them
+	current  map[string]rlc.Quota
+	was      *earlier
+	past     *past
+	edited   map[string]string
+	recent   map[string][]rlc.RecentEstimate
+	verdicts []rlc.Verdict
+
+	seen    map[string]bool // quota IDs that have a change
+	changes []rlc.Change    // of quotas in force, and of buckets without each
+	fleet   []policies.FleetSeries
+	// together is how far the quota buckets' series peak together.
+	together policies.Coincidence
+}
+
+// target is a bucket that is computed.
+type target struct {
+	bucket   *rlc.Bucket
+	policy   rlc.Policy
+	err      error // why there is no policy
+	hash     string
+	contract *rlc.Contract
+	lacks    []string // attributes it depends on that history does not carry
+	fresh    newest   // changes of keys without a quota, the largest of them
+	left     int      // keys without a quota beyond that
+}
+
+func (p *Planner) newJob(ctx context.Context, run *rlc.Run, h *head, was *earlier, service *rlc.Service) (*job, error) {
+	quotas := h.config.Quotas[service.Name]
+	j := &job{
+		p: p, run: run, head: h, service: service, was: was,
+		profile: h.config.Profiles[service.Profile],
+		targets: map[string]*target{},
+		current: make(map[string]rlc.Quota, len(quotas)),
+		seen:    map[string]bool{},
+	}
+	if j.profile == nil {
+		return nil, fmt.Errorf("%w: profile %q", rlc.ErrNotFound, service.Profile)
+	}
+	var err error
+	if j.location, err = time.LoadLocation(service.Timezone); err != nil {
+		return nil, fmt.Errorf("time zone of the service: %w", err)
+	}
+	for _, q := range quotas {
+		j.current[q.ID()] = q
+	}
+	if j.past, err = p.past(ctx, run.Now, was, service.Name, quotas); err != nil {
+		return nil, err
+	}
+	if j.edited, err = p.cfg.Repo.Edited(ctx, service.Name); err != nil {
+		return nil, fmt.Errorf("look for people's edits: %w", err)
+	}
+	if j.recent, err = p.cfg.Records.Recent(ctx, service.Name, run.Now.Add(-7*day)); err != nil {
+		return nil, err
+	}
+	if j.verdicts, err = p.cfg.Records.Verdicts(ctx, service.Name); err != nil {
+		return nil, err
+	}
+	matcher, _ := match.Compile(service) // its problems made the policy invalid
+	for i := range service.Buckets {
+		b := &service.Buckets[i]
+		if b.Policy == nil {
+			continue
+		}
+		t := &target{bucket: b, hash: policies.PolicyHash(*b.Policy, b.Guards)}
+		t.policy, t.err = p.cfg.Policies.New(*b.Policy)
+		if c, ok := h.config.Contracts[policies.ContractName(*b.Policy)]; ok {
+			t.contract = &c
+		}
+		for _, a := range matcher.Uses(i) {
+			if len(j.profile.Attributes[a].Metric) == 0 {
+				t.lacks = append(t.lacks, a)
+			}
+		}
+		j.targets[b.Name] = t
+	}
+	return j, nil
+}
+
+// compute reads the service's history and turns it into changes.
+func (j *job) compute(ctx context.Context) found {
+	var failure error
+	if len(j.targets) > 0 {
+		failure = j.read(ctx, func(s rlc.Series) { j.series(ctx, s) })
+	}
+	problem := rlc.HistoryProblem{Rule: "no_data", Detail: fmt.Sprintf("no samples in %d days", int(j.lookback()/day))}
+	if failure != nil {
+		problem = rlc.HistoryProblem{Rule: "failed", Detail: cause(ctx, failure)}
+	}
+	j.silent(ctx, problem)
+
+	f := found{changes: j.changes, fleet: j.fleet}
+	for _, t := range j.targets {
+		f.changes = append(f.changes, t.bounded(j.service.MaxQuotas, j.quotasOf(t.bucket.Name))...)
+	}
+	slices.SortFunc(f.changes, byQuota)
+	j.fit(ctx, f.changes)
+	if failure != nil {
+		f.trouble = j.service.Name + ": history could not be read: " + problem.Detail
+	} else if i := slices.IndexFunc(f.changes, func(c rlc.Change) bool { return c.Failed }); i >= 0 {
+		f.trouble = fmt.Sprintf("%s: %s is held: %s", j.service.Name, f.changes[i].ID(), f.changes[i].HeldWhy)
+	}
+	return f
+}
+
+// read goes over the service's series.
+func (j *job) read(ctx context.Context, yield func(rlc.Series)) error {
+	req := rlc.HistoryRequest{Service: j.service, Profile: j.profile, Lookback: j.lookback(), Now: j.run.Now}
+	return j.p.cfg.History.Service(ctx, req, func(s rlc.Series) error {
+		yield(s)
+		return ctx.Err()
+	})
+}
+
+// fit makes the service's quotas fit its capacity. Those that it cut are
+// replayed again; their histories are read a second time, because none is kept.
+func (j *job) fit(ctx context.Context, changes []rlc.Change) {
+	f := policies.Fit{Coincidence: j.together.Ratio(), Contracts: map[string]rlc.Limit{}}
+	at := make(map[string]*rlc.Change, len(changes))
+	for i := range changes {
+		c := &changes[i]
+		at[c.ID()] = c
+		if c.Policy == contractual && c.New != nil && c.Held == "" {
+			f.Contracts[c.ID()] = *c.New
+		}
+	}
+	losses := policies.FitCapacity(j.service, changes, f)
+	if len(losses) == 0 {
+		return
+	}
+	cut := map[string]*rlc.Change{}
+	for _, l := range losses {
+		cut[l.ID] = at[l.ID]
+		cut[l.ID].Backtest.New = nil // unknown, should the second read fail
+	}
+	err := j.read(ctx, func(s rlc.Series) {
+		if c := cut[rlc.QuotaID(s.Bucket, s.Key)]; c != nil && len(s.History.Hours) > 0 {
+			c.Backtest.New = replay(s.History, c.New)
+		}
+	})
+	if err != nil {
+		j.p.cfg.Log.Warn("cut quotas without a backtest", "service", j.service.Name, "run", j.run.ID, "error", err)
+	}
+}
+
+// lookback is how much history the service's policies need.
+func (j *job) lookback() time.Duration {
+	longest := evidence
+	for _, t := range j.targets {
+		if t.policy != nil {
+			longest = max(longest, t.policy.Needs().Lookback)
+		}
+	}
+	return longest
+}
+
+// series turns one series into a change. A series of no computed bucket, or a
+// second one of the same key, is nothing to us.
+func (j *job) series(ctx context.Context, s rlc.Series) {
+	t := j.targets[s.Bucket]
+	id := rlc.QuotaID(s.Bucket, s.Key)
+	if t == nil || j.seen[id] || (len(s.Key) > 0) != (len(t.bucket.Each) > 0) {
+		return
+	}
+	j.add(t, j.change(ctx, t, s.Key, s.History))
+	j.fleet = append(j.fleet, policies.SeriesOf(s.History, j.was.run, j.run.Now))
+	if t.bucket.Role != rlc.CapRole {
+		j.together.Add(s.History)
+	}
+}
+
+// silent adds the changes of what had no series: the quotas in force without
+// traffic, and buckets without each.
+func (j *job) silent(ctx context.Context, problem rlc.HistoryProblem) {
+	for _, id := range sortedKeys(j.current) {
+		q := j.current[id]
+		if t := j.targets[q.Bucket]; t != nil && !j.seen[id] {
+			j.add(t, j.change(ctx, t, q.Key, j.nothing(problem)))
+		}
+	}
+	for _, name := range sortedKeys(j.targets) {
+		t := j.targets[name]
+		if !j.seen[name] && (len(t.bucket.Each) == 0 || len(t.lacks) > 0) {
+			j.add(t, j.change(ctx, t, nil, j.nothing(problem)))
+		}
+	}
+}
+
+func (j *job) nothing(problem rlc.HistoryProblem) rlc.History {
+	return rlc.History{
+		Step: j.profile.Step, From: j.run.Now.Add(-j.lookback()), Until: j.run.Now,
+		Problems: []rlc.HistoryProblem{problem},
+	}
+}
+
+// add keeps a change. Of keys without a quota only as many are kept as may get
+// one.
+func (j *job) add(t *target, c rlc.Change) {
+	j.seen[c.ID()] = true
+	if c.Old != nil || len(c.Key) == 0 {
+		j.changes = append(j.changes, c)
+		return
+	}
+	heap.Push(&t.fresh, c)
+	if len(t.fresh) > j.service.MaxQuotas+1 { // the one too many says so
+		heap.Pop(&t.fresh)
+		t.left++
+	}
+}
+
+func (j *job) quotasOf(bucket string) int {
+	n := 0
+	for _, q := range j.current {
+		if q.Bucket == bucket {
+			n++
+		}
+	}
+	return n
+}
+
+// bounded are the changes of keys without a quota. The bucket holds in force
+// quotas already; where all would exceed most, the smallest keys get none and
+// stay with the bucket's new_key.
+func (t *target) bounded(most, inForce int) []rlc.Change {
+	slices.SortFunc(t.fresh, func(a, b rlc.Change) int { return -bySize(a, b) })
+	room := max(most-inForce, 0)
+	for i := range t.fresh {
+		c := &t.fresh[i]
+		if c.New == nil {
+			continue
+		}
+		if room--; room < 0 {
+			hold(c, "quotas_max", fmt.Sprintf("the bucket has its %d generated quotas; this key and %d smaller ones stay with new_key",
+				most, t.left+len(t.fresh)-i-1))
+		}
+	}
+	return t.fresh
+}
+
+// newest is a heap of the changes of keys without a quota, the smallest first.
+type newest []rlc.Change
+
+func (n newest) Len() int           { return len(n) }
+func (n newest) Less(a, b int) bool { return bySize(n[a], n[b]) < 0 }
+func (n newest) Swap(a, b int)      { n[a], n[b] = n[b], n[a] }
+func (n *newest) Push(c any)        { *n = append(*n, c.(rlc.Change)) }
+func (n *newest) Pop() any {
+	last := len(*n) - 1
+	c := (*n)[last]
+	*n = (*n)[:last]
+	return c
+}
+
+// bySize orders changes by the rate they ask for, then by traffic, then by
+// their key backwards, so that of two equal ones the first name is larger.
+func bySize(a, b rlc.Change) int {
+	rate := func(c rlc.Change) rlc.Rate {
+		if c.New == nil {
+			return -1
+		}
+		return c.New.Rate
+	}
+	return cmp.Or(cmp.Compare(rate(a), rate(b)), cmp.Compare(a.Offered, b.Offered), -strings.Compare(a.Key.String(), b.Key.String()))
+}
+
+// change asks the policy, guards its answer and replays the history against the
+// quota in force and the proposed one.
+func (j *job) change(ctx context.Context, t *target, key rlc.Key, h rlc.History) rlc.Change {
+	id := rlc.QuotaID(t.bucket.Name, key)
+	if len(t.lacks) > 0 {
+		h.Problems = []rlc.HistoryProblem{{Rule: "attribute_not_in_history",
+			Detail: fmt.Sprintf("the metrics of profile %s do not carry %s", j.profile.Name, strings.Join(t.lacks, ", "))}}
+	}
+	in := rlc.Input{
+		Service: j.service.Name, Bucket: t.bucket.Name, Key: key, Now: j.run.Now, Location: j.location, History: h,
+		Capacity: j.service.Capacity, Contract: t.contract, Exclude: slices.Clone(j.service.Exclude),
+	}
+	e := policies.Evidence{
+		Service: in.Service, Bucket: in.Bucket, Key: key, Now: in.Now, Step: h.Step, Zone: j.location, History: h,
+		Guards: t.bucket.Guards, Contract: t.contract, Capacity: j.service.Capacity, HumanEdit: j.edited[id],
+		Lowered: j.past.lowered[id],
+	}
+	if t.policy != nil {
+		e.Lookback = t.policy.Needs().Lookback
+	}
+	if q, ok := j.current[id]; ok {
+		in.Current, e.Current = &q.Limit, &q
+	}
+	e.DayAgo, e.WeekAgo = j.past.at(j.past.day, id), j.past.at(j.past.week, id)
+	for _, r := range j.recent[id] {
+		if r.PolicyID == t.hash && r.At.Before(j.run.Now) {
+			e.Recent = append(e.Recent, r.Limit)
+		}
+	}
+	for _, v := range j.verdicts {
+		if v.Bucket == t.bucket.Name && v.Key.Equal(key) {
+			in.Count, in.Exclude = judge(in.Count, in.Exclude, v)
+		}
+	}
+	e.Exclude = in.Exclude
+	est, err := rlc.Estimate{}, t.err
+	if err == nil {
+		est, err = t.policy.Propose(ctx, in)
+	}
+	c := policies.Guard(e, est, err)
+	c.RunID, c.Service, c.Bucket, c.Key, c.At = j.run.ID, j.service.Name, t.bucket.Name, key, j.run.Now
+	c.Policy, c.PolicyID, c.InputID = t.bucket.Policy.Kind, t.hash, fingerprint(in, e)
+	for _, hour := range h.Hours {
+		c.Offered += float64(hour.Mean) * float64(hour.Present) * h.Step.Seconds()
+	}
+	c.LastHour = lastHour(h)
+	if len(h.Hours) > 0 {
+		c.Backtest.Old = replay(h, c.Old)
+		c.Backtest.New = c.Backtest.Old
+		if c.New != nil && (c.Old == nil || *c.New != *c.Old) {
+			c.Backtest.New = replay(h, c.New)
+		}
+	}
+	return c
+}
+
+// judge files a person's verdict. The last word on a window wins.
+func judge(count, exclude []rlc.Window, v rlc.Verdict) (_, _ []rlc.Window) {
+	same := func(w rlc.Window) bool { return w.From.Equal(v.From) && w.Until.Equal(v.Until) }
+	count, exclude = slices.DeleteFunc(count, same), slices.DeleteFunc(exclude, same)
+	if v.Count {
+		return append(count, v.Window), exclude
+	}
+	return count, append(exclude, v.Window)
+}
+
+// replay is nil where there is no limit.
+func replay(h rlc.History, limit *rlc.Limit) *rlc.Backtest {
+	if limit == nil {
+		return nil
+	}
+	b := backtest.FromHistory(h, *limit)
+	if n := len(b.Episodes) - mostEpisodes; n > 0 {
+		byDrops := slices.SortedStableFunc(slices.Values(b.Episodes), func(a, b rlc.Episode) int { return cmp.Compare(b.Drops, a.Drops) })
+		b.Episodes = byDrops[:mostEpisodes]
+		slices.SortFunc(b.Episodes, func(a, b rlc.Episode) int { return a.From.Compare(b.From) })
+		b.Omitted = n
+	}
+	return &b
+}
+
+// lastHour is the mean of the last clock hour that has ended, nil where it has
+// no sample.
+func lastHour(h rlc.History) *rlc.Rate {
+	last := h.Until.Truncate(time.Hour).Add(-time.Hour)
+	for _, hour := range slices.Backward(h.Hours) {
+		if hour.Start.Equal(last) && hour.Present > 0 {
+			return &hour.Mean
+		}
+	}
+	return nil
+}
+
+// fingerprint identifies what the policy and the guards saw: equal inputs have
+// equal ones.
+func fingerprint(in rlc.Input, e policies.Evidence) string {
+	h := in.History
+	in.History.Hours, in.History.Tail = nil, nil
+	e.History = rlc.History{}
+	sum := sha256.New()
+	// Marshalling fails on no input: there is no NaN in what we parsed.
+	text, err := json.Marshal(struct {
+		Input    rlc.Input
+		Zone     string
+		Evidence policies.Evidence
+	}{in, in.Location.String(), e})
+	if err != nil {
+		text = fmt.Appendf(nil, "%+v %+v", in, e)
+	}
+	sum.Write(text)
+	buf := make([]byte, 0, 64)
+	for _, x := range h.Hours {
+		buf = buf[:0]
+		for _, r := range []rlc.Rate{x.Max, x.P99, x.Mean, rlc.Rate(x.Drops)} {
+			buf = binary.LittleEndian.AppendUint64(buf, math.Float64bits(float64(r)))
+		}
+		unhealthy := 0
+		if x.Unhealthy {
+			unhealthy = 1
+		}
+		for _, n := range []int{x.Present, x.Expected, x.Partial, unhealthy, int(x.Start.Unix())} {
+			buf = binary.LittleEndian.AppendUint64(buf, uint64(n))
+		}
+		sum.Write(buf)
+	}
+	for _, x := range h.Tail {
+		buf = binary.LittleEndian.AppendUint64(buf[:0], math.Float64bits(float64(x.Rate)))
+		sum.Write(binary.LittleEndian.AppendUint64(buf, uint64(x.Time.UnixMicro())))
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:8])
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
