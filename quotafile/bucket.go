@@ -10,6 +10,9 @@ import (
 	"github.com/openrlc/rlc"
 )
 
+// maxEach bounds the attributes that a bucket counts by.
+const maxEach = 4
+
 // bucket reads one bucket. It is nil where n is no mapping.
 func (p *parser) bucket(d *doc, n *yaml.Node, mode rlc.Mode, l layer) (*rlc.Bucket, rawBucket) {
 	o := d.object(n, "bucket")
@@ -87,8 +90,8 @@ func (d *doc) each(n *yaml.Node) []string {
 			return nil
 		}
 	}
-	if len(names) > 4 {
-		d.refuse(n, "", "each names more than 4 attributes")
+	if len(names) > maxEach {
+		d.refuse(n, "", "each names more than %d attributes", maxEach)
 	}
 	rlc.SortAttributes(names)
 	return names

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 
@@ -143,12 +142,15 @@ func (d *doc) checkName(n *yaml.Node, what, s string, limit int) bool {
 		d.refuse(n, "", "%s is longer than %d bytes", what, limit)
 	case strings.IndexFunc(s, unicode.IsControl) >= 0:
 		d.refuse(n, "", "%s contains a control character", what)
-	case !utf8.ValidString(s):
-		d.refuse(n, "", "%s is not valid UTF-8", what)
 	default:
 		return true
 	}
 	return false
+}
+
+// validName reports whether s can be a service's name.
+func validName(s string) bool {
+	return s != "" && len(s) <= MaxName && strings.IndexFunc(s, unicode.IsControl) < 0
 }
 
 // word reads a name that people give to a thing in a file: letters, digits,
@@ -164,16 +166,25 @@ func (d *doc) word(n *yaml.Node, what string) (string, bool) {
 
 // attribute checks an attribute's name.
 func (d *doc) attribute(n *yaml.Node, s string) bool {
-	ok := s != "" && len(s) <= 63
-	for i := range len(s) {
-		c := s[i]
-		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '_'
-		ok = ok && (letter || i > 0 && ('0' <= c && c <= '9' || c == '.' || c == '-'))
-	}
+	ok := validAttribute(s)
 	if !ok {
 		d.refuse(n, "use up to 63 letters, digits, dots, dashes and underscores, a letter or underscore first", "%s is not an attribute's name", show(s))
 	}
 	return ok
+}
+
+func validAttribute(s string) bool {
+	if s == "" || len(s) > 63 {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '_'
+		if !letter && (i == 0 || (c < '0' || c > '9') && c != '.' && c != '-') {
+			return false
+		}
+	}
+	return true
 }
 
 // choice reads one of a closed set of words.
@@ -262,11 +273,10 @@ func (d *doc) instant(n *yaml.Node, what string) (time.Time, bool) {
 
 // duration reads a whole number with one unit: ms, s, m, h, d or w.
 func (d *doc) duration(n *yaml.Node, what string) (time.Duration, bool) {
-	s, ok := d.str(n, what)
-	if !ok {
+	if !d.shape(n, yaml.ScalarNode, what, "a duration") {
 		return 0, false
 	}
-	i := 0
+	s, i := n.Value, 0
 	for i < len(s) && '0' <= s[i] && s[i] <= '9' {
 		i++
 	}

@@ -20,7 +20,7 @@ func (p *parser) policy(file string, data []byte, base layer) (*rlc.Service, str
 		return nil, "", d.problems
 	}
 	s := &rlc.Service{}
-	s.Name = p.serviceName(d, o, policyName)
+	s.Name = p.serviceName(d, o)
 	if n := o.get("owners"); n != nil {
 		s.Owners = d.names(n, "owners")
 	}
@@ -54,17 +54,23 @@ func (p *parser) policy(file string, data []byte, base layer) (*rlc.Service, str
 }
 
 // serviceName reads the key service and holds it against the folder.
-func (p *parser) serviceName(d *doc, o *object, file string) string {
+func (p *parser) serviceName(d *doc, o *object) string {
 	n := o.need("service")
 	name, ok := d.name(n, "service", MaxName)
 	if !ok {
 		return ""
 	}
-	if segment := path.Base(path.Dir(d.file)); p.folders && segment != PathSegment(name) {
-		d.refuse(n, "the folder is "+path.Join(servicesDir, PathSegment(name)), "service %s does not belong in folder %s", show(name), show(segment))
+	if !p.inPlace(d.file, name) {
+		d.refuse(n, "its folder is "+path.Join(servicesDir, PathSegment(name)), "service %s does not belong in folder %s", show(name), show(path.Base(path.Dir(d.file))))
 		return ""
 	}
 	return name
+}
+
+// inPlace reports whether a file stands in its service's folder, where folders
+// count.
+func (p *parser) inPlace(file, service string) bool {
+	return !p.folders || path.Base(path.Dir(file)) == PathSegment(service)
 }
 
 // useProfile finds the profile a service builds on; nil where there is none

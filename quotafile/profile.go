@@ -248,7 +248,8 @@ func (d *doc) query(n *yaml.Node, what string) string {
 	}
 	rest := strings.ReplaceAll(q, "${service}", "")
 	if _, after, found := strings.Cut(rest, "${"); found {
-		d.refuse(n, "the only placeholder is ${service}", "%s: unknown placeholder ${%s", what, clip(after))
+		after, _, _ = strings.Cut(after, "}")
+		d.refuse(n, "the only placeholder is ${service}", "%s: unknown placeholder ${%s}", what, clip(after))
 		return ""
 	}
 	if len(rest) == len(q) {

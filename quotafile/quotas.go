@@ -39,11 +39,16 @@ func ParseQuotas(file string, data []byte) (service string, quotas []rlc.Quota, 
 
 // quotas reads a quotas.yaml.
 func (p *parser) quotas(file string, data []byte) (string, []line, []rlc.Problem) {
+	if len(data) <= MaxQuotasFile {
+		if service, lines, ok := readGenerated(data); ok && p.inPlace(file, service) {
+			return service, lines, nil
+		}
+	}
 	d, o := open(file, kindQuotas, data, MaxQuotasFile)
 	if o == nil {
 		return "", nil, d.problems
 	}
-	service := p.serviceName(d, o, quotasName)
+	service := p.serviceName(d, o)
 	nodes := d.list(o.need("quotas"), "quotas")
 	if len(nodes) > MaxQuotas {
 		d.refuse(nodes[MaxQuotas], "lower quotas.max in policy.yaml", "more than %d quotas", MaxQuotas)

@@ -18,7 +18,7 @@ const (
 	// maxItems bounds the keys and list items of a file, and with them the
 	// parser's time and memory: an item costs up to a microsecond and 0.5 kB,
 	// so that a megabyte made of nothing else would cost a second and 250 MB.
-	maxItems = 50_000
+	maxItems = 30_000
 	// commentItems is what a comment counts: the parser spends five times as
 	// long on one as on a key.
 	commentItems = 4
@@ -38,12 +38,7 @@ type doc struct {
 // checking apiVersion and kind. It is nil when nothing further can be read.
 func open(file, kind string, data []byte, limit int) (*doc, *object) {
 	d := &doc{file: file}
-	items := maxItems
-	if kind == kindQuotas {
-		// A canonical quota has an item for every 8 bytes at most.
-		items += len(data) / 8
-	}
-	d.scan(data, limit, items)
+	d.scan(data, limit, kind == kindQuotas)
 	if len(d.problems) > 0 {
 		return d, nil
 	}
@@ -82,7 +77,7 @@ func (d *doc) header(o *object, kind string) bool {
 
 // scan refuses what must never reach the parser. Of each kind of fault the
 // first place is reported.
-func (d *doc) scan(data []byte, limit, items int) {
+func (d *doc) scan(data []byte, limit int, quotas bool) {
 	if len(data) > limit {
 		d.at(1, 1, "split the service, or narrow what generates the file", "the file is larger than %d MiB", limit>>20)
 		return
@@ -122,18 +117,45 @@ func (d *doc) scan(data []byte, limit, items int) {
 			break
 		}
 	}
+	if n := bytes.Count(data, []byte("\n"+bucketPrefix)); quotas && n > MaxQuotas {
+		d.at(1, 1, "lower quotas.max in policy.yaml", "more than %d quotas", MaxQuotas)
+		return
+	}
+	if items(data, quotas) > maxItems {
+		d.at(1, 1, "", "the file has more than %d keys, list items and lines", maxItems)
+	}
+}
+
+// items is an upper bound of the nodes that the parser will make of data, with
+// comments at what they cost. In a quotas.yaml the lines of a quota in the form
+// that MarshalQuotas writes are free: the number of quotas bounds them.
+func items(data []byte, quotas bool) int {
+	if quotas {
+		n, before := 0, 0
+		for len(data) > 0 {
+			l, rest, _ := bytes.Cut(data, []byte("\n"))
+			rank := generatedRank(l)
+			if rank != 1 && (rank == 0 || rank <= before) {
+				n += items(l, false) + 1
+			}
+			before, data = rank, rest
+		}
+		return n
+	}
 	n := 0
-	for _, c := range data {
+	for i, c := range data {
 		switch c {
-		case '\n', ',', ':', '[', '{', '?':
+		case '\n', '\r', ',', ':', '[', '{', '?':
 			n++
+		case '-': // a list item unless a word goes on
+			if i+1 == len(data) || data[i+1] <= ' ' || data[i+1] >= utf8.RuneSelf {
+				n++
+			}
 		case '#':
 			n += commentItems
 		}
 	}
-	if n > items {
-		d.at(1, 1, "", "the file has more than %d keys and list items", items)
-	}
+	return n
 }
 
 // lineStart is where a line starts with this conflict marker, or -1.
@@ -224,6 +246,9 @@ func (d *doc) syntax(data []byte, err error) {
 // merge keys, tags, keys that are no words, keys given twice, deep nesting. It
 // returns false where the tree must not be read further.
 func (d *doc) tidy(n *yaml.Node, depth int) bool {
+	if d.full() {
+		return false
+	}
 	if depth > maxDepth {
 		d.refuse(n, "", "nested deeper than %d levels", maxDepth)
 		return false
@@ -240,20 +265,21 @@ func (d *doc) tidy(n *yaml.Node, depth int) bool {
 	}
 	ok := true
 	if n.Kind == yaml.MappingNode {
-		seen := make(map[string]int, len(n.Content)/2)
+		first := firstKeys(n)
 		for i := 0; i < len(n.Content); i += 2 {
 			k := n.Content[i]
 			switch {
+			case k.Kind == yaml.AliasNode: // refused below
 			case k.Tag == "!!merge" || k.Value == "<<" && k.Kind == yaml.ScalarNode:
 				d.refuse(k, "write the keys out", "merge key <<: merge keys are not read")
 			case k.Kind != yaml.ScalarNode:
 				d.refuse(k, "", "a key must be a word")
 			case k.Tag != "!!str":
 				d.refuse(k, "put it in quotes", "key %s: a key must be a word", show(k.Value))
-			case seen[k.Value] > 0:
-				d.refuse(k, "remove one", "key %s is given twice: first at line %d", show(k.Value), seen[k.Value])
 			default:
-				seen[k.Value] = k.Line
+				if before := first(i); before != nil {
+					d.refuse(k, "remove one", "key %s is given twice: first at line %d", show(k.Value), before.Line)
+				}
 			}
 		}
 	}
@@ -263,6 +289,31 @@ func (d *doc) tidy(n *yaml.Node, depth int) bool {
 	return ok
 }
 
+// firstKeys returns a function that finds an earlier key of the mapping with
+// the same text as the key at i, or nil. Asked in ascending order it costs the
+// same for every key.
+func firstKeys(n *yaml.Node) func(i int) *yaml.Node {
+	if len(n.Content) <= 16 {
+		return func(i int) *yaml.Node {
+			for j := 0; j < i; j += 2 {
+				if n.Content[j].Value == n.Content[i].Value {
+					return n.Content[j]
+				}
+			}
+			return nil
+		}
+	}
+	seen := make(map[string]*yaml.Node, len(n.Content)/2)
+	return func(i int) *yaml.Node {
+		k := n.Content[i]
+		before := seen[k.Value]
+		if before == nil {
+			seen[k.Value] = k
+		}
+		return before
+	}
+}
+
 // refuse reports an error at a node.
 func (d *doc) refuse(n *yaml.Node, hint, format string, args ...any) {
 	d.at(n.Line, n.Column, hint, format, args...)
@@ -270,11 +321,17 @@ func (d *doc) refuse(n *yaml.Node, hint, format string, args ...any) {
 
 // warn reports a warning at a place.
 func (d *doc) warn(line, column int, hint, format string, args ...any) {
+	if d.full() {
+		return
+	}
 	d.add(rlc.Problem{File: d.file, Line: line, Column: column, Hint: hint, Warning: true, Message: fmt.Sprintf(format, args...)})
 }
 
 // at reports an error at a place.
 func (d *doc) at(line, column int, hint, format string, args ...any) {
+	if d.full() {
+		return
+	}
 	d.add(rlc.Problem{File: d.file, Line: line, Column: column, Hint: hint, Message: fmt.Sprintf(format, args...)})
 }
 
@@ -295,6 +352,9 @@ func (d *doc) add(p rlc.Problem) {
 		d.problems = append(d.problems, p)
 	}
 }
+
+// full reports whether nothing more is kept.
+func (d *doc) full() bool { return len(d.problems) > maxProblems }
 
 // bad reports whether an error was found.
 func (d *doc) bad() bool { return len(errorsOf(d.problems)) > 0 }
