@@ -33,8 +33,10 @@ type Loss struct {
 // reason and a word to a person, and returns who lost what.
 //
 // A held quota stays as it is: a declared capacity is no data about its
-// traffic. Where contracts and floors alone do not fit, every quota of the
-// service is held with the rule conflict.
+// traffic. No quota falls below its floor, even where the floors alone do not
+// fit; contracts that alone do not fit hold every quota of the service with the
+// rule conflict. A quota whose share lies inside the deadband of the one in
+// force keeps that one where all still fit, so that runs do not jitter.
 func FitCapacity(svc *rlc.Service, changes []rlc.Change, f Fit) []Loss {
 	limit, ok := room(svc.Capacity)
 	if !ok {
@@ -167,7 +169,7 @@ func cut(svc *rlc.Service, in []*rlc.Change, rates, bursts []float64, limit rlc.
 	if rates == nil {
 		what = fmt.Sprintf("bursts in all × %.2f that peak together exceed the capacity of %d", kappa, svc.Capacity.Burst)
 	}
-	var losses []Loss
+	shares := make([]rlc.Limit, len(in))
 	for i, c := range in {
 		from := *c.New
 		to := from
@@ -179,6 +181,13 @@ func cut(svc *rlc.Service, in []*rlc.Change, rates, bursts []float64, limit rlc.
 		if bursts != nil {
 			to.Burst = min(to.Burst, rlc.Burst(max(1, math.Floor(bursts[i]+1e-9))))
 		}
+		shares[i] = to
+	}
+	settle(svc, in, shares, float64(limit)/kappa, kappa)
+
+	var losses []Loss
+	for i, c := range in {
+		from, to := *c.New, shares[i]
 		if to == from {
 			continue
 		}
@@ -192,6 +201,24 @@ func cut(svc *rlc.Service, in []*rlc.Change, rates, bursts []float64, limit rlc.
 		losses = append(losses, Loss{ID: c.ID(), From: from, To: to})
 	}
 	return losses
+}
+
+// settle keeps quotas in force whose shares are within the deadband of them,
+// where everything still fits.
+func settle(svc *rlc.Service, in []*rlc.Change, shares []rlc.Limit, rates, kappa float64) {
+	settled := slices.Clone(shares)
+	var rate, burst float64
+	for i, c := range in {
+		if b := svc.Bucket(c.Bucket); shares[i] != *c.New && c.Old != nil && c.Old.Burst <= c.New.Burst && c.Old.Rate <= c.New.Rate && b != nil &&
+			math.Abs(float64(shares[i].Rate-c.Old.Rate)) < resolve(b.Guards).Deadband*float64(c.Old.Rate) {
+			settled[i] = *c.Old
+		}
+		rate += float64(settled[i].Rate)
+		burst += float64(settled[i].Burst)
+	}
+	if rate <= rates*(1+1e-9) && (svc.Capacity.Burst == 0 || burst*kappa <= float64(svc.Capacity.Burst)) {
+		copy(shares, settled)
+	}
 }
 
 func floorOf(svc *rlc.Service, c *rlc.Change) rlc.Rate {
