@@ -64,11 +64,12 @@ type Enforcer struct {
 
 	loading sync.Mutex // one Load at a time; it writes to the disk
 
-	mu        sync.Mutex
-	confirmed time.Time // when the snapshot in force was last known to be the newest
-	refused   string    // why the newest one was refused; "" when it is in force
-	refusals  map[string]uint64
-	counts    map[string]*counts // by service, NUL, bucket
+	mu         sync.Mutex
+	confirmed  time.Time // when the snapshot in force was last known to be the newest
+	refused    string    // why the newest one was refused; "" when it is in force
+	unreadable string    // why the source could not be read; "" when it was
+	refusals   map[string]uint64
+	counts     map[string]*counts // by service, NUL, bucket
 }
 
 // New makes an enforcer and loads its last good snapshot. A damaged or
@@ -150,6 +151,7 @@ func (e *Enforcer) Load(s rlc.Snapshot) error {
 	err := e.load(s)
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.unreadable = ""
 	if err == nil {
 		e.refused = ""
 		return nil
@@ -173,7 +175,7 @@ func (e *Enforcer) load(s rlc.Snapshot) error {
 	prev := e.loaded.Load()
 	if prev != nil {
 		if s.Version == prev.snapshot.Version && Digest(s.Files) == prev.digest {
-			e.confirm()
+			e.Confirm()
 			return nil
 		}
 		if err := newer(prev.snapshot.Version, s.Version); err != nil {
@@ -234,9 +236,19 @@ func (e *Enforcer) adopt(l *loaded, confirmed time.Time) {
 	e.memory.Keep(func(space string) bool { return spaces[space] })
 }
 
-func (e *Enforcer) confirm() {
+// Confirm says that the snapshot in force is still the newest.
+func (e *Enforcer) Confirm() {
 	e.mu.Lock()
-	e.confirmed = e.now()
+	e.confirmed, e.unreadable, e.refused = e.now(), "", ""
+	e.mu.Unlock()
+}
+
+// Unreadable says that the source of snapshots could not be read. It stands
+// until the next Confirm or Load.
+func (e *Enforcer) Unreadable(err error) {
+	e.mu.Lock()
+	e.unreadable = err.Error()
+	e.refusals[refusedUnreadable]++
 	e.mu.Unlock()
 }
 
@@ -300,6 +312,9 @@ func (e *Enforcer) Ready() (reasons, notes []string) {
 	defer e.mu.Unlock()
 	if e.refused != "" {
 		notes = append(notes, "the newest snapshot was refused: "+e.refused)
+	}
+	if e.unreadable != "" {
+		notes = append(notes, "the source of snapshots cannot be read: "+e.unreadable)
 	}
 	if l != nil {
 		for _, name := range l.names() {

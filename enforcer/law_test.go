@@ -28,7 +28,7 @@ type rule struct {
 
 func drawRules(t *rapid.T) rules {
 	limit := func() string {
-		return fmt.Sprintf("{rate: %d, burst: %d}", rapid.IntRange(1, 20).Draw(t, "rate"), rapid.IntRange(1, 6).Draw(t, "burst"))
+		return fmt.Sprintf("{rate: %g, burst: %d}", rapid.SampledFrom([]float64{0.05, 0.5, 5}).Draw(t, "rate"), rapid.IntRange(1, 4).Draw(t, "burst"))
 	}
 	all := []string{
 		"name: callers, each: [caller]",
@@ -78,8 +78,8 @@ type offered struct {
 func drawTrace(t *rapid.T) []offered {
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) offered {
 		return offered{
-			after: time.Duration(rapid.OneOf(rapid.IntRange(0, 100), rapid.IntRange(0, 2000)).Draw(t, "ms")) * time.Millisecond,
-			req: enforcer.Request{Service: "s", Cost: rapid.Int64Range(1, 3).Draw(t, "cost"), Attributes: rlc.Attributes{
+			after: time.Duration(rapid.OneOf(rapid.Just(0), rapid.IntRange(0, 100), rapid.IntRange(0, 2000)).Draw(t, "ms")) * time.Millisecond,
+			req: enforcer.Request{Service: "s", Cost: rapid.SampledFrom([]int64{1, 1, 1, 2, 3}).Draw(t, "cost"), Attributes: rlc.Attributes{
 				"caller":    rapid.SampledFrom([]string{"a", "b", "c", "d", ""}).Draw(t, "caller"),
 				"procedure": rapid.SampledFrom([]string{"P", "Q"}).Draw(t, "procedure"),
 			}},
@@ -139,4 +139,27 @@ func TestVirtualDropsAreTheDropsThatEnforcingWouldMake(t *testing.T) {
 			}
 		}
 	})
+}
+
+// An enforcing bucket is charged in the world where all enforce by requests
+// that no shadow bucket sees, too: else the cap below would be charged for a
+// request that the quota refuses there.
+func TestTheWorldInWhichAllEnforceSeesEveryRequest(t *testing.T) {
+	e, _ := start(t, enforcer.Config{})
+	load(t, e, snap(1, policy("s", "buckets:\n"+
+		"  - {name: a, match: {caller: a}, mode: enforce, limit: {rate: 0.001, burst: 1}}\n"+
+		"  - {name: cap-p, role: cap, match: {procedure: P}, mode: shadow, limit: {rate: 0.001, burst: 1}}\n")))
+	for i, c := range []struct {
+		caller, procedure string
+		want              enforcer.Outcome
+	}{
+		{"a", "Q", enforcer.Admit},
+		{"a", "P", enforcer.Drop},  // the quota is used up, so the cap is not charged
+		{"b", "P", enforcer.Admit}, // the cap has its token
+		{"b", "P", enforcer.VirtualDrop},
+	} {
+		if got := e.Decide(enforcer.Request{Service: "s", Attributes: rlc.Attributes{"caller": c.caller, "procedure": c.procedure}}).Outcome; got != c.want {
+			t.Errorf("request %d: %s, want %s", i, got, c.want)
+		}
+	}
 }

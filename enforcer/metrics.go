@@ -71,7 +71,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		b.collect(now.Unix(), counter, gauge)
 	}
 	counter(descRequests, c.noSnapshot.Load()+c.noService.Load(), Other, Unmatched, "", "", string(Admit))
-	for _, reason := range []string{refusedInvalid, refusedEmpty, refusedOlder, refusedShrunken, refusedStore} {
+	for _, reason := range []string{refusedInvalid, refusedEmpty, refusedOlder, refusedShrunken, refusedStore, refusedUnreadable} {
 		counter(descRefused, refusals[reason], reason)
 	}
 	counter(descEvictions, c.memory.Evicted())

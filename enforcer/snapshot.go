@@ -20,11 +20,12 @@ import (
 
 // Reasons why a snapshot is refused, as the metric names them.
 const (
-	refusedInvalid  = "invalid"
-	refusedEmpty    = "empty"
-	refusedOlder    = "older"
-	refusedShrunken = "shrunken"
-	refusedStore    = "store"
+	refusedInvalid    = "invalid"
+	refusedEmpty      = "empty"
+	refusedOlder      = "older"
+	refusedShrunken   = "shrunken"
+	refusedStore      = "store"      // the last good file
+	refusedUnreadable = "unreadable" // the source could not be read
 )
 
 // refusal is an error with its reason for the metric.

@@ -1,0 +1,352 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// TestMain lets the test binary be the command, so that it is tested as a
+// process of its own.
+func TestMain(m *testing.M) {
+	if os.Getenv("ENFORCER_TEST_MAIN") == "1" {
+		main()
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func command(t *testing.T, env []string, args ...string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.CommandContext(t.Context(), self, args...)
+	c.Env = append(append(os.Environ(), "ENFORCER_TEST_MAIN=1"), env...)
+	return c
+}
+
+func TestCommandsAnswerWithTheirExitCodes(t *testing.T) {
+	for _, c := range []struct {
+		args string
+		env  string
+		code int
+		want string // in stdout or stderr
+	}{
+		{"--help", "", 0, "enforcer serve [flags]"},
+		{"serve --help", "", 0, "-config-dir folder"},
+		{"version", "", 0, "enforcer "},
+		{"", "", 3, "want a command"},
+		{"surf", "", 3, `unknown command "surf"`},
+		{"serve --no-such-flag", "", 3, "no-such-flag"},
+		{"serve extra", "", 3, `unexpected argument "extra"`},
+		{"serve --grpc 127.0.0.1:8081", "", 3, "--grpc is not supported by this version"},
+		{"serve --redis redis://localhost", "", 3, "--redis is not supported by this version"},
+		{"serve --aggregator localhost:1", "", 3, "--aggregator is not supported by this version"},
+		{"serve", "RLC_REDIS=redis://localhost", 3, "--redis is not supported by this version"},
+		{"aggregator --grpc :1", "", 3, "not supported by this version"},
+		{"controller", "", 3, "not supported by this version"},
+		{"serve --http 0.0.0.0:0", "", 3, "can be reached from other machines"},
+		{"serve --http nonsense", "", 3, "--http"},
+		{"serve", "RLC_ALLOW_REMOVALS=perhaps", 3, "RLC_ALLOW_REMOVALS"},
+		{"serve --token-file /no/such/file", "", 3, "--token-file"},
+		{"serve --http 127.0.0.1:99999", "", 1, "99999"},
+	} {
+		t.Run(c.args+" "+c.env, func(t *testing.T) {
+			var out strings.Builder
+			env := func(name string) string {
+				if k, v, _ := strings.Cut(c.env, "="); k == name {
+					return v
+				}
+				return ""
+			}
+			code := run(t.Context(), strings.Fields(c.args), env, &out, &out)
+			if code != c.code || !strings.Contains(string(out), c.want) {
+				t.Errorf("exit %d, want %d; output lacks %q:\n%s", code, c.code, c.want, &out)
+			}
+		})
+	}
+
+	err := command(t, nil, "serve", "--redis", "redis://localhost").Run()
+	if ee := (*exec.ExitError)(nil); !errors.As(err, &ee) || ee.ExitCode() != 3 {
+		t.Errorf("as a process: %v, want exit 3", err)
+	}
+}
+
+// process is a running enforcer.
+type process struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	url  string
+	done chan struct{} // closed when it has ended
+
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+func (p *process) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.log.Write(b)
+}
+
+func (p *process) logged() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.log.String()
+}
+
+// launch starts "enforcer serve" on a free port and waits until it listens.
+func launch(t *testing.T, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, done: make(chan struct{})}
+	p.cmd = command(t, []string{"RLC_HTTP=127.0.0.1:0"}, append([]string{"serve"}, args...)...)
+	p.cmd.Stderr = p
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	url, ok := strings.CutPrefix(strings.TrimSpace(line), "listening: ")
+	if err != nil || !ok {
+		t.Fatalf("said %q, %v\n%s", line, err, p.logged())
+	}
+	p.url = url
+	go func() {
+		_ = p.cmd.Wait()
+		close(p.done)
+	}()
+	t.Cleanup(func() { p.stop() })
+	return p
+}
+
+// stop ends the process as an orchestrator does and returns its exit code.
+func (p *process) stop() int {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	<-p.done
+	return p.cmd.ProcessState.ExitCode()
+}
+
+var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
+func (p *process) get(path string) (int, string) {
+	p.t.Helper()
+	res, err := client.Get(p.url + path)
+	if err != nil {
+		p.t.Fatalf("%v\n%s", err, p.logged())
+	}
+	defer res.Body.Close()
+	body, _ := io.ReadAll(res.Body)
+	return res.StatusCode, string(body)
+}
+
+// until asks again until the answer is as wanted.
+func (p *process) until(path string, ok func(status int, body string) bool) {
+	p.t.Helper()
+	deadline := time.After(20 * time.Second)
+	for {
+		status, body := p.get(path)
+		if ok(status, body) {
+			return
+		}
+		select {
+		case <-deadline:
+			p.t.Fatalf("%s: still %d %s\n%s", path, status, body, p.logged())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func (p *process) snapshot(want string) {
+	p.t.Helper()
+	p.until("/v1/config", func(_ int, body string) bool { return strings.Contains(body, `"snapshot":"`+want+`"`) })
+}
+
+// outcomes asks n times for caller search.
+func (p *process) outcomes(n int) string {
+	p.t.Helper()
+	var got []string
+	for range n {
+		res, err := client.Post(p.url+"/v1/check", "application/json", strings.NewReader(`{"service":"s","attributes":{"caller":"search"}}`))
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		var a struct{ Outcome string }
+		if err := json.NewDecoder(res.Body).Decode(&a); err != nil {
+			p.t.Fatal(err)
+		}
+		res.Body.Close()
+		got = append(got, a.Outcome)
+	}
+	return strings.Join(got, " ")
+}
+
+func write(t *testing.T, dir, name, text string) {
+	t.Helper()
+	file := filepath.Join(dir, filepath.FromSlash(name))
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func policy(service string, burst int) string {
+	return fmt.Sprintf("apiVersion: rlc/v1\nkind: ServicePolicy\nservice: %s\nowners: [team]\ndefaults: {mode: enforce}\nbuckets:\n  - {name: callers, each: [caller], limit: {rate: 0.0001, burst: %d}}\n", service, burst)
+}
+
+func TestAFolderIsFollowedAndABadOneLeavesTheLastGood(t *testing.T) {
+	config, state := t.TempDir(), t.TempDir()
+	write(t, config, "services/s/policy.yaml", policy("s", 2))
+	p := launch(t, "--config-dir", config, "--state", state, "--zone", "z1", "--name", "e1")
+	p.snapshot("0.1")
+	if got := p.outcomes(3); got != "admit admit drop" {
+		t.Errorf("burst 2: %s", got)
+	}
+	write(t, config, "services/s/policy.yaml", policy("s", 4))
+	p.snapshot("0.2")
+	if got := p.outcomes(3); got != "admit admit drop" {
+		t.Errorf("burst raised to 4 with two taken: %s", got)
+	}
+
+	write(t, config, "services/s/policy.yaml", "half: [")
+	p.until("/readyz", func(status int, body string) bool {
+		return status == 200 && strings.Contains(body, "the newest snapshot was refused")
+	})
+	p.snapshot("0.2")
+	if got := p.outcomes(1); got != "drop" {
+		t.Errorf("a bad folder: %s", got)
+	}
+	if code := p.stop(); code != 0 {
+		t.Errorf("exit %d after SIGTERM\n%s", code, p.logged())
+	}
+
+	// The folder is still bad, then gone: the last good one is served at once.
+	again := launch(t, "--config-dir", config, "--state", state)
+	again.snapshot("0.2")
+	if err := os.RemoveAll(config); err != nil {
+		t.Fatal(err)
+	}
+	again.until("/readyz", func(status int, body string) bool {
+		return status == 200 && strings.Contains(body, "cannot be read")
+	})
+	again.snapshot("0.2")
+	// The same content as before is the same snapshot, another is the next.
+	write(t, config, "services/s/policy.yaml", policy("s", 4))
+	again.until("/readyz", func(_ int, body string) bool { return strings.Contains(body, `"notes":[]`) })
+	again.snapshot("0.2")
+	write(t, config, "services/s/policy.yaml", policy("s", 5))
+	again.snapshot("0.3")
+}
+
+func TestItStartsWithoutAnySnapshotAndSaysThatItIsNotReady(t *testing.T) {
+	config := filepath.Join(t.TempDir(), "not-there-yet")
+	p := launch(t, "--config-dir", config)
+	if status, body := p.get("/readyz"); status != 503 || !strings.Contains(body, "no snapshot yet") {
+		t.Errorf("/readyz: %d %s", status, body)
+	}
+	if status, _ := p.get("/healthz"); status != 200 {
+		t.Errorf("/healthz: %d", status)
+	}
+	if got := p.outcomes(1); got != "admit" {
+		t.Errorf("without a snapshot: %s", got)
+	}
+	write(t, config, "services/s/policy.yaml", policy("s", 2))
+	p.until("/readyz", func(status int, _ string) bool { return status == 200 })
+
+	none := launch(t)
+	if status, _ := none.get("/readyz"); status != 503 {
+		t.Errorf("/readyz without a source: %d", status)
+	}
+	if code := none.stop(); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+}
+
+func TestAFolderThatLostMuchIsRefusedUnlessAPersonSaysSo(t *testing.T) {
+	config, state := t.TempDir(), t.TempDir()
+	for i := range 30 {
+		write(t, config, fmt.Sprintf("services/s%02d/policy.yaml", i), policy(fmt.Sprintf("s%02d", i), 2))
+	}
+	p := launch(t, "--config-dir", config, "--state", state)
+	p.snapshot("0.1")
+	for i := range 15 {
+		if err := os.RemoveAll(filepath.Join(config, "services", fmt.Sprintf("s%02d", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.until("/metrics", func(_ int, body string) bool {
+		return strings.Contains(body, `rlc_enforcer_snapshots_refused_total{reason="shrunken"} 1`)
+	})
+	p.snapshot("0.1")
+	p.stop()
+	p = launch(t, "--config-dir", config, "--state", state, "--allow-removals")
+	p.snapshot("0.2")
+}
+
+// ConfigMap and git-sync mounts swap a link to a folder.
+func TestAFolderThatIsSwappedBehindALinkIsReadAnew(t *testing.T) {
+	base := t.TempDir()
+	write(t, filepath.Join(base, "one"), "services/s/policy.yaml", policy("s", 2))
+	write(t, filepath.Join(base, "two"), "services/s/policy.yaml", policy("s", 3))
+	link := filepath.Join(base, "current")
+	if err := os.Symlink("one", link); err != nil {
+		t.Fatal(err)
+	}
+	p := launch(t, "--config-dir", link)
+	p.snapshot("0.1")
+	if err := os.Symlink("two", link+".new"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(link+".new", link); err != nil {
+		t.Fatal(err)
+	}
+	p.snapshot("0.2")
+}
+
+func TestATokenIsAskedForBeyondLoopback(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "token")
+	write(t, filepath.Dir(secret), "token", "s3cret\n")
+	p := launch(t, "--http", "0.0.0.0:0", "--token-file", secret)
+	p.url = strings.Replace(p.url, "[::]", "127.0.0.1", 1)
+	if status, _ := p.get("/v1/config"); status != http.StatusUnauthorized {
+		t.Errorf("without the token: %d", status)
+	}
+	if status, _ := p.get("/healthz"); status != 200 {
+		t.Errorf("/healthz: %d", status)
+	}
+	req, _ := http.NewRequest("GET", p.url+"/v1/config", nil)
+	req.Header.Set("Authorization", "Bearer s3cret")
+	res, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	if res.StatusCode != 200 {
+		t.Errorf("with the token: %d", res.StatusCode)
+	}
+	if strings.Contains(p.logged(), "s3cret") {
+		t.Error("the token is in the log")
+	}
+}
