@@ -23,7 +23,7 @@ type Entry struct {
 	Author  string
 	Subject string // the title, as one harmless line
 	Actor   string // on whose behalf RLC committed it; ""
-	Run     string // whose proposal it is; "" for a person's commit
+	Run     string // whose proposal it is or merges; "" for a person's change
 }
 
 // Log returns the newest n commits of the base branch that touched a service's

@@ -25,9 +25,9 @@ type point struct {
 	time    time.Time       // committer's
 	epoch   uint64          // highest RLC-Epoch so far
 	ours    bool            // by RLC itself: committer and RLC-Run
-	run     string          // trailers, empty unless ours
-	segment string
-	actor   string
+	run     string          // of RLC's commit: this one, or the one that this merges
+	segment string          // likewise
+	actor   string          // RLC-Actor
 }
 
 // line is the base branch's first-parent line, oldest first. It is kept between
@@ -167,11 +167,11 @@ func (l *line) scan(ctx context.Context, v *view) error {
 	return nil
 }
 
-// published finds the newest position at which RLC itself committed a run's
-// proposal for a service; ok is false where there is none.
+// published finds the newest position at which a run's proposal for a service
+// was committed or merged; ok is false where there is none.
 func (l *line) published(run, segment string) (i int, ok bool) {
 	for i := len(l.points) - 1; i >= 0; i-- {
-		if p := &l.points[i]; p.ours && p.run == run && p.segment == segment {
+		if p := &l.points[i]; p.run == run && p.segment == segment {
 			return i, true
 		}
 	}
@@ -193,7 +193,11 @@ func (v *view) point(c *object.Commit) (point, error) {
 			if err != nil {
 				return point{}, fmt.Errorf("read a merged commit: %w", err)
 			}
-			p.epoch = max(p.epoch, v.who.trailers(side).epoch)
+			t := v.who.trailers(side)
+			p.epoch = max(p.epoch, t.epoch)
+			if t.ours && !p.ours {
+				p.run, p.segment = t.run, t.segment
+			}
 		}
 	}
 	return p, nil

@@ -295,7 +295,15 @@ func flock(path string) (io.Closer, error) {
 		f.Close()
 		return nil, fmt.Errorf("%w: another rlc uses the repository %s", rlc.ErrConflict, path)
 	}
-	return f, nil
+	return locked{f}, nil
+}
+
+// locked is a file with a flock. Close unlocks first: a child that is just being
+// started holds a copy of the file for a moment, and the lock with it.
+type locked struct{ *os.File }
+
+func (l locked) Close() error {
+	return errors.Join(syscall.Flock(int(l.Fd()), syscall.LOCK_UN), l.File.Close())
 }
 
 func globEscape(path string) string {
