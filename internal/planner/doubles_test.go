@@ -175,7 +175,7 @@ func (p *publisher) Publish(_ context.Context, pr rlc.Proposal) (rlc.Proposal, e
 
 // world is a planner and everything around it.
 type world struct {
-	t       *testing.T
+	t       testing.TB
 	repo    *repo
 	history *history
 	pub     *publisher
@@ -186,7 +186,7 @@ type world struct {
 	epoch   uint64
 }
 
-func newWorld(t *testing.T, files rlc.Files) *world {
+func newWorld(t testing.TB, files rlc.Files) *world {
 	t.Helper()
 	db, err := store.Open(t.Context(), "sqlite:"+t.TempDir()+"/rlc.db")
 	if err != nil {
@@ -208,14 +208,22 @@ func newWorld(t *testing.T, files rlc.Files) *world {
 	return w
 }
 
-// restart makes a new planner on what is stored, as a new process would.
-func (w *world) restart() {
-	w.t.Helper()
-	p, err := planner.New(planner.Config{
+func (w *world) config(change func(*planner.Config)) planner.Config {
+	c := planner.Config{
 		Repo: w.repo, History: w.history, Records: w.records, Policies: policies.Builtin(), Publisher: w.pub,
 		Clock: func() time.Time { return w.clock }, Epoch: func() uint64 { return w.epoch },
 		Jitter: func(most time.Duration) time.Duration { return most },
-	})
+	}
+	if change != nil {
+		change(&c)
+	}
+	return c
+}
+
+// restart makes a new planner on what is stored, as a new process would.
+func (w *world) restart() {
+	w.t.Helper()
+	p, err := planner.New(w.config(nil))
 	if err != nil {
 		w.t.Fatal(err)
 	}
