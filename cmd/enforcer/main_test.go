@@ -75,7 +75,7 @@ func TestCommandsAnswerWithTheirExitCodes(t *testing.T) {
 				return ""
 			}
 			code := run(t.Context(), strings.Fields(c.args), env, &out, &out)
-			if code != c.code || !strings.Contains(string(out), c.want) {
+			if code != c.code || !strings.Contains(out.String(), c.want) {
 				t.Errorf("exit %d, want %d; output lacks %q:\n%s", code, c.code, c.want, &out)
 			}
 		})
@@ -217,6 +217,7 @@ func policy(service string, burst int) string {
 }
 
 func TestAFolderIsFollowedAndABadOneLeavesTheLastGood(t *testing.T) {
+	t.Parallel()
 	config, state := t.TempDir(), t.TempDir()
 	write(t, config, "services/s/policy.yaml", policy("s", 2))
 	p := launch(t, "--config-dir", config, "--state", state, "--zone", "z1", "--name", "e1")
@@ -261,6 +262,7 @@ func TestAFolderIsFollowedAndABadOneLeavesTheLastGood(t *testing.T) {
 }
 
 func TestItStartsWithoutAnySnapshotAndSaysThatItIsNotReady(t *testing.T) {
+	t.Parallel()
 	config := filepath.Join(t.TempDir(), "not-there-yet")
 	p := launch(t, "--config-dir", config)
 	if status, body := p.get("/readyz"); status != 503 || !strings.Contains(body, "no snapshot yet") {
@@ -285,6 +287,7 @@ func TestItStartsWithoutAnySnapshotAndSaysThatItIsNotReady(t *testing.T) {
 }
 
 func TestAFolderThatLostMuchIsRefusedUnlessAPersonSaysSo(t *testing.T) {
+	t.Parallel()
 	config, state := t.TempDir(), t.TempDir()
 	for i := range 30 {
 		write(t, config, fmt.Sprintf("services/s%02d/policy.yaml", i), policy(fmt.Sprintf("s%02d", i), 2))
@@ -307,6 +310,7 @@ func TestAFolderThatLostMuchIsRefusedUnlessAPersonSaysSo(t *testing.T) {
 
 // ConfigMap and git-sync mounts swap a link to a folder.
 func TestAFolderThatIsSwappedBehindALinkIsReadAnew(t *testing.T) {
+	t.Parallel()
 	base := t.TempDir()
 	write(t, filepath.Join(base, "one"), "services/s/policy.yaml", policy("s", 2))
 	write(t, filepath.Join(base, "two"), "services/s/policy.yaml", policy("s", 3))
@@ -326,6 +330,7 @@ func TestAFolderThatIsSwappedBehindALinkIsReadAnew(t *testing.T) {
 }
 
 func TestATokenIsAskedForBeyondLoopback(t *testing.T) {
+	t.Parallel()
 	secret := filepath.Join(t.TempDir(), "token")
 	write(t, filepath.Dir(secret), "token", "s3cret\n")
 	p := launch(t, "--http", "0.0.0.0:0", "--token-file", secret)
