@@ -121,9 +121,9 @@ func waterFill(ask, keep []float64, room float64) []float64 {
 		if low > room {
 			break
 		}
-		level = bounds[i-1]
+		level = bounds[i]
 		if high > room {
-			level += (bounds[i] - bounds[i-1]) * (room - low) / (high - low)
+			level = bounds[i-1] + (bounds[i]-bounds[i-1])*(room-low)/(high-low)
 			break
 		}
 	}

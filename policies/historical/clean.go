@@ -143,6 +143,12 @@ func (w *weeks) findRise(candidates []int) {
 	}
 }
 
+// risen reports whether hour i lies in the last day and far above usual.
+func (w *weeks) risen(i int) bool {
+	h := w.hours[i]
+	return !h.Start.Before(w.now.Add(-day)) && float64(h.Max) > spike*w.season.Reach(h.Start)
+}
+
 // comesBack reports whether three peaks, hour i included, that lie at least
 // 24 h apart reached half of its size. Hours whose traffic is inflated support
 // only their like.

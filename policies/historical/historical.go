@@ -121,6 +121,15 @@ func (p *Policy) Propose(_ context.Context, in rlc.Input) (rlc.Estimate, error) 
 		est.Why = fmt.Sprintf("quota in force %s × %.2f as traffic reaches it", stat.RateText(current.Rate), 1+clippedRise)
 	}
 	if w.young {
+		if in.Current == nil { // the cap has nothing else to hold on to
+			before := f.ofHours(w, func(m mark, i int) bool { return kept(m) && !w.risen(i) })
+			if capped := before.rate * (1 + youngRise); before.rate > 0 && capped < rate {
+				rate = capped
+				est.Steps = append(est.Steps, rlc.Reason{Rule: "max_increase", Rate: rate, Acted: true,
+					Detail: fmt.Sprintf("at most +%.0f %% on what it would be without the rise", 100*youngRise)})
+				est.Why = fmt.Sprintf("%s × %.2f for a rise less than a day old", f.why(before), 1+youngRise)
+			}
+		}
 		est.MaxIncrease = youngRise
 		est.Look = fmt.Sprintf("traffic rose at %s, less than a day ago: a storm or a new level, nobody can tell yet", stat.TimeText(w.since))
 	}

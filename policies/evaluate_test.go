@@ -1,0 +1,68 @@
+package policies
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/openrlc/rlc"
+)
+
+func TestEvaluationLearnsOnlyFromBeforeTheOrigin(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start := time.Date(2026, 1, 5, 0, 0, 0, 0, time.UTC)
+	var csv strings.Builder
+	csv.WriteString("timestamp_rfc3339,rps\n")
+	for i := range 5 * 7 * 24 {
+		v := 10 + i%24
+		if i >= 4*7*24 {
+			v = 100000 // the future
+		}
+		if i != 30 { // a gap
+			fmt.Fprintf(&csv, "%s,%d\n", start.Add(time.Duration(i)*hour).Format(time.RFC3339), v)
+		}
+	}
+	write("csv/web.csv", csv.String())
+	origin := start.Add(4 * 7 * day).Format(time.RFC3339)
+	write("origins_weekly.csv", "series,step_s,train_start,origin,test_end\nweb,3600,"+start.Format(time.RFC3339)+","+origin+","+origin+"\n")
+
+	e := Evaluation{Traces: dir, Protocol: "weekly", Policy: rlc.PolicySpec{Kind: "historical", Params: rlc.Params{"headroom": 0.2}}}
+	var out bytes.Buffer
+	if err := e.Write(context.Background(), &out); err != nil {
+		t.Fatal(err)
+	}
+	// The peak is 33 at 23:00 each day, the median of 671 values 22; 33 × 1.2.
+	want := "series,origin,timestamp,q50,q99\nweb," + origin + "," + origin + ",22,39.6\n"
+	if out.String() != want {
+		t.Errorf("got\n%swant\n%s", out.String(), want)
+	}
+
+	e.Protocol = "hourly"
+	if err := e.Write(context.Background(), &out); !errors.Is(err, rlc.ErrInvalid) {
+		t.Errorf("protocol hourly: %v", err)
+	}
+	e.Protocol = "weekly"
+	write("csv/web.csv", "timestamp_rfc3339,rps\n2026-01-05T00:00:00Z,many\n")
+	if err := e.Write(context.Background(), &out); err == nil || !strings.HasPrefix(err.Error(), "csv/web.csv:2: ") {
+		t.Errorf("a broken row: %v", err)
+	}
+	e.Policy.Kind = "astrology"
+	if err := e.Write(context.Background(), &out); !errors.Is(err, rlc.ErrInvalid) {
+		t.Errorf("an unknown kind: %v", err)
+	}
+}
