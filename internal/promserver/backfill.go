@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb"
@@ -114,7 +115,7 @@ func headStart(ctx context.Context, db *tsdb.DB) (int64, error) {
 		return 0, err
 	}
 	defer q.Close()
-	set := q.Select(ctx, false, nil, labels.MustNewMatcher(labels.MatchRegexp, labels.MetricName, ".+"))
+	set := q.Select(ctx, false, nil, labels.MustNewMatcher(labels.MatchRegexp, model.MetricNameLabel, ".+"))
 	var it chunkenc.Iterator
 	for set.Next() {
 		if it = set.At().Iterator(it); it.Next() != chunkenc.ValNone {

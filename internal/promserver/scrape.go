@@ -151,7 +151,7 @@ func (s *Server) record(ctx context.Context, r Rule, t *target, at time.Time) er
 	return s.store(ctx, t, at.UnixMilli(), func(yield func(labels.Labels, float64) bool) {
 		for _, sample := range vector {
 			b := labels.NewBuilder(sample.Metric)
-			b.Set(labels.MetricName, r.Name)
+			b.Set(model.MetricNameLabel, r.Name)
 			if !yield(b.Labels(), sample.F) {
 				return
 			}

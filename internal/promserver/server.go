@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
@@ -133,7 +134,7 @@ func (s *Server) use(f func(*tsdb.DB) error) error {
 // Newest is the time of the newest sample of a metric, to the millisecond;
 // zero where the store has none.
 func (s *Server) Newest(ctx context.Context, metric string) (time.Time, error) {
-	name, err := labels.NewMatcher(labels.MatchEqual, labels.MetricName, metric)
+	name, err := labels.NewMatcher(labels.MatchEqual, model.MetricNameLabel, metric)
 	if err != nil {
 		return time.Time{}, err
 	}

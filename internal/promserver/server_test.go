@@ -213,7 +213,7 @@ func TestErrorsAreWordedAsPrometheusDoes(t *testing.T) {
 		{"empty match", "series", []string{"match[]", `{x=""}`}, 400, "bad_data", "at least one non-empty matcher"},
 		{"limit", "series", []string{"match[]", "a", "limit", "-1"}, 400, "bad_data", "limit"},
 		{"label", "label/%FF/values", nil, 400, "bad_data", "invalid label name"},
-		{"timeout", "query", []string{"query", "a", "timeout", "0.000001"}, 503, "timeout", ""},
+		{"timeout", "query", []string{"query", "a", "timeout", "0.000000001"}, 503, "timeout", ""},
 		{"form too large", "query", []string{"query", strings.Repeat("a", maxForm)}, 400, "bad_data", "too large"},
 	} {
 		if c.status == 0 {

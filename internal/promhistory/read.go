@@ -1,0 +1,555 @@
+package promhistory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/enforcer/match"
+	"github.com/openrlc/rlc/internal/stat"
+)
+
+const (
+	day = 24 * time.Hour
+	// sealAfter is how long after its end an hour may still change.
+	sealAfter = 15 * time.Minute
+	// mendFor is how long a sealed hour that misses samples is read again.
+	mendFor = 48 * time.Hour
+	// maxSkew is how far the server's clock may be off.
+	maxSkew = 2 * time.Minute
+	// silentFor is how long a series may be silent before it counts as gone.
+	silentFor = 24 * time.Hour
+)
+
+// Service reads the history of every bucket of a service up to req.Now, saves
+// the sketches, and yields those of the computed buckets one at a time, sorted
+// by bucket and key. What cannot be trusted is in a series' Problems, the
+// gravest first; they hold the quota. An error means that the service as a
+// whole could not be read and that nothing was yielded for want of it, or that
+// yield or the store failed.
+//
+// Hand-written and cap buckets are sketched too, for their charts. A bucket
+// with each of which keys were left out, or whose attributes history lacks, is
+// yielded once more without a key, for the problem it carries.
+//
+// The window begins with the UTC day of Now − Lookback; History is cut to it.
+func (r *Reader) Service(ctx context.Context, req rlc.HistoryRequest, yield func(rlc.Series) error) error {
+	defer r.serve(req.Service.Name)()
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.ServiceTimeout)
+	defer cancel()
+	rd, err := r.prepare(ctx, req)
+	if err == nil {
+		err = rd.read(ctx)
+	}
+	if err == nil {
+		err = rd.yield(ctx, yield)
+	}
+	if err != nil {
+		return fmt.Errorf("read history of %s: %w", req.Service.Name, err)
+	}
+	return nil
+}
+
+// serve waits until nobody else reads the service.
+func (r *Reader) serve(service string) (done func()) {
+	r.mu.Lock()
+	m := r.servings[service]
+	if m == nil {
+		m = &sync.Mutex{}
+		r.servings[service] = m
+	}
+	r.mu.Unlock()
+	m.Lock()
+	return m.Unlock
+}
+
+// reading is one reading of one service.
+type reading struct {
+	r       *Reader
+	req     rlc.HistoryRequest
+	matcher *match.Matcher
+	ids     *identity
+	sources []string // expanded, as are the next three; "" for none
+	refused string
+	healthy string
+	share   string // of targets that report
+	drops   string // dropped requests by our own enforcers, per hour
+	step    time.Duration
+	from    time.Time // midnight
+	until   time.Time // end of the last step that is over
+
+	buckets []bucketState
+	line    *series // which source each hour came from
+	chunk   time.Duration
+	sets    int // label sets in the last answer
+	samples int
+	ranks   map[string]float64 // traffic by quota ID, once keys had to be ranked
+	labels  map[string]bool    // attributes that some label set carried
+	carried bool               // some label set was read
+
+	today    *dayState
+	end      time.Time           // nothing from here on is sealed or kept: the first chunk that failed
+	problem  *rlc.HistoryProblem // why
+	problems []rlc.HistoryProblem
+	differ   []map[string]string // by quota ID: why a change of source in the window is one
+}
+
+// bucketState is what a reading knows of one bucket.
+type bucketState struct {
+	*rlc.Bucket
+	whole   *series            // the bucket's sum; for a bucket without each its only series
+	keys    map[string]*series // by Key.String
+	only    map[string]bool    // the keys that may have a series, once they are too many
+	left    map[string]bool    // keys left out
+	odd     int                // label sets whose key cannot be written down
+	end     time.Time          // like reading.end, for this bucket
+	problem *rlc.HistoryProblem
+	lacks   []string // attributes that history does not carry
+}
+
+// series is one stored series.
+type series struct {
+	rlc.SeriesKey
+	sealed  time.Time // what was sealed before this reading
+	known   bool      // it was stored before
+	seeded  bool      // running holds the days before today
+	running stat.Running
+	rates   []float64 // today's grid: NaN absent, negative unknown; nil without samples
+	drops   []float64 // dropped requests per hour of today; nil for none
+	newest  time.Time // end of the newest step seen in this reading
+}
+
+// dayState is what is known of the steps of the day that is being read.
+type dayState struct {
+	start   time.Time
+	steps   int       // of the day, up to until
+	seen    []bool    // some label set had a sample
+	healthy []bool    // the service was healthy
+	share   []float64 // of targets that reported; NaN for unknown
+	source  []int     // per hour: index in sources, plus one; 0 where none had data
+}
+
+func (r *Reader) prepare(ctx context.Context, req rlc.HistoryRequest) (*reading, error) {
+	p, s := req.Profile, req.Service
+	step := p.Step
+	if step < time.Second || step > time.Hour || time.Hour%step != 0 {
+		return nil, fmt.Errorf("%w: profile %s: step %s does not divide an hour", rlc.ErrInvalid, p.Name, step)
+	}
+	if len(p.Sources) == 0 {
+		return nil, fmt.Errorf("%w: profile %s names no source", rlc.ErrInvalid, p.Name)
+	}
+	matcher, problems := match.Compile(s)
+	if len(problems) > 0 {
+		return nil, fmt.Errorf("%w: %s", rlc.ErrInvalid, problems[0])
+	}
+	rd := &reading{
+		r: r, req: req, matcher: matcher, ids: newIdentity(s, p), step: step,
+		from: req.Now.Add(-req.Lookback).UTC().Truncate(day), until: req.Now.UTC().Truncate(step),
+		labels: map[string]bool{},
+	}
+	for _, source := range p.Sources {
+		if name := rawCounter(source); name != "" {
+			return nil, fmt.Errorf("%w: source %s reads the counter %s as if it were a rate; write rate(%s[1m])", rlc.ErrInvalid, source, name, name)
+		}
+		expr, err := expand(source, s.Name)
+		if err != nil {
+			return nil, err
+		}
+		rd.sources = append(rd.sources, expr)
+	}
+	for _, e := range []struct {
+		to   *string
+		expr string
+	}{{&rd.refused, p.Refused}, {&rd.healthy, p.Healthy}, {&rd.share, p.Complete}, {&rd.drops, dropsQuery(p)}} {
+		var err error
+		if *e.to, err = expand(e.expr, s.Name); err != nil {
+			return nil, err
+		}
+	}
+	return rd, rd.known(ctx)
+}
+
+// dropsQuery counts what our own enforcers dropped, per hour: one small query
+// more per chunk, and only where history is their counters.
+func dropsQuery(p *rlc.Profile) string {
+	if p.Name != "rlc" {
+		return ""
+	}
+	var labels []string
+	for _, a := range p.Attributes {
+		labels = append(labels, a.Metric...)
+	}
+	slices.Sort(labels)
+	return fmt.Sprintf(`sum by (%s) (increase(%s{service="${service}",outcome="drop"}[1h]))`, strings.Join(slices.Compact(labels), ", "), requestsTotal)
+}
+
+// known lists the series of the service as it is configured now, with what the
+// store has of them.
+func (rd *reading) known(ctx context.Context) error {
+	s, store := rd.req.Service, rd.r.cfg.Store
+	stored, err := store.SeriesOf(ctx, s.Name)
+	if err != nil {
+		return err
+	}
+	sealed, err := store.SealedUntil(ctx, s.Name)
+	if err != nil {
+		return err
+	}
+	make := func(bucket string, key rlc.Key, id rlc.SeriesID) *series {
+		at, known := sealed[id]
+		return &series{SeriesKey: rlc.SeriesKey{ID: id, Service: s.Name, Bucket: bucket, Key: key}, sealed: at, known: known}
+	}
+	// Bookkeeping series stand under the empty bucket: no quota is theirs.
+	sourceID := rlc.SeriesID(digest("sources", rd.ids.source, s.Name))
+	rd.line = make("", rlc.Key{"sources": "of each hour"}, sourceID)
+	for i := range s.Buckets {
+		b := bucketState{Bucket: &s.Buckets[i], keys: map[string]*series{}, left: map[string]bool{}}
+		id := rd.ids.of(i, nil)
+		if len(b.Each) > 0 {
+			b.whole = make("", rlc.Key{"bucket": b.Name}, id)
+		} else {
+			b.whole = make(b.Name, nil, id)
+		}
+		for _, a := range rd.matcher.Uses(i) {
+			if len(rd.req.Profile.Attributes[a].Metric) == 0 {
+				b.lacks = append(b.lacks, a)
+			}
+		}
+		for _, k := range stored {
+			if len(b.Each) > 0 && k.Bucket == b.Name && rd.ids.of(i, k.Key) == k.ID {
+				b.keys[k.Key.String()] = make(b.Name, k.Key, k.ID)
+			}
+		}
+		rd.sets += len(b.keys)
+		rd.buckets = append(rd.buckets, b)
+	}
+	return nil
+}
+
+// wholes are the series by which the progress of reading is known.
+func (rd *reading) wholes() []*series {
+	all := []*series{rd.line}
+	for i := range rd.buckets {
+		all = append(all, rd.buckets[i].whole)
+	}
+	return all
+}
+
+// start is the midnight from which days are read: that of the first hour that
+// some bucket has not sealed, or of one that misses samples and may be mended.
+func (rd *reading) start(ctx context.Context) (time.Time, error) {
+	first := rd.until
+	for _, s := range rd.wholes() {
+		if s.sealed.Before(first) {
+			first = s.sealed
+		}
+	}
+	if mend := rd.until.Add(-mendFor); mend.Before(first) {
+		at, err := rd.incomplete(ctx, mend.Truncate(time.Hour), first)
+		if err != nil {
+			return first, err
+		}
+		first = at
+	}
+	first = first.Truncate(day)
+	if first.Before(rd.from) {
+		first = rd.from
+	}
+	return first, nil
+}
+
+// incomplete is the first sealed hour of [from, until) that misses samples: all
+// or some of a bucket's sum, or some of a key's. A key without any is not there
+// to miss, nor is a bucket that had no traffic at all.
+func (rd *reading) incomplete(ctx context.Context, from, until time.Time) (time.Time, error) {
+	first := until
+	look := func(s *series, absentToo bool) error {
+		if !s.known {
+			return nil
+		}
+		days, err := rd.r.cfg.Store.Days(ctx, s.ID, from, until)
+		if err != nil {
+			return err
+		}
+		present := map[time.Time]rlc.Hour{}
+		for _, d := range days {
+			for _, h := range d.Hours {
+				present[h.Start] = h
+			}
+		}
+		for t := from; t.Before(first); t = t.Add(time.Hour) {
+			if h, ok := present[t]; ok && h.Present < int(time.Hour/rd.step) || !ok && absentToo && len(present) > 0 {
+				first = t
+			}
+		}
+		return nil
+	}
+	for i := range rd.buckets {
+		b := &rd.buckets[i]
+		if err := look(b.whole, true); err != nil {
+			return first, err
+		}
+		for _, s := range b.keys {
+			if err := look(s, false); err != nil {
+				return first, err
+			}
+		}
+	}
+	return first, nil
+}
+
+// read reads the days that are not sealed. What a server could not give whole
+// ends the reading early, with rd.problem; any other error is returned.
+func (rd *reading) read(ctx context.Context) error {
+	start, err := rd.start(ctx)
+	if err != nil {
+		return err
+	}
+	rd.chunk = day
+	if err := rd.probe(ctx); err != nil {
+		return err
+	}
+	for midnight := start; midnight.Before(rd.until) && rd.problem == nil; midnight = midnight.Add(day) {
+		end := midnight.Add(day)
+		if end.After(rd.until) {
+			end = rd.until
+		}
+		rd.begin(midnight, end)
+		for from := midnight; from.Before(end); {
+			to := from.Add(rd.fit())
+			if to.After(end) {
+				to = end
+			}
+			if err := rd.readChunk(ctx, from, to); err != nil {
+				problem := rd.hold(ctx, err)
+				if problem == nil {
+					return err
+				}
+				rd.problem, rd.end = problem, from
+				break
+			}
+			from = to
+		}
+		if err := rd.finish(ctx); err != nil {
+			return err
+		}
+	}
+	rd.judge()
+	return rd.compareSources(ctx)
+}
+
+// probe asks how many label sets there are, so that the chunks have the right
+// length from the first. It is a hint: an answer that cannot be used counts
+// them as none, and the length follows from what is read.
+func (rd *reading) probe(ctx context.Context) error {
+	for _, source := range rd.sources {
+		v, err := rd.r.instant(ctx, "count("+source+")", rd.until)
+		if err != nil && rd.hold(ctx, err) == nil {
+			return err
+		}
+		if err != nil {
+			rd.sets = 0
+			return nil
+		}
+		if len(v) == 1 && valid(float64(v[0].Value)) {
+			rd.sets = max(rd.sets, int(min(float64(v[0].Value), 1e9)))
+			return nil
+		}
+	}
+	rd.sets = max(rd.sets, 1)
+	return nil
+}
+
+// hold is the problem that an error is for the series it concerns; nil for an
+// error that concerns the service as a whole.
+func (rd *reading) hold(ctx context.Context, err error) *rlc.HistoryProblem {
+	var w *warning
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case errors.As(err, &w):
+		return &rlc.HistoryProblem{Rule: "warning", Detail: w.text}
+	case errors.Is(err, ErrTooLarge), errors.Is(err, errBudget):
+		return &rlc.HistoryProblem{Rule: "budget", Detail: err.Error()}
+	case errors.Is(err, ErrBusy), errors.Is(err, ErrTimeout):
+		return &rlc.HistoryProblem{Rule: "failed", Detail: err.Error()}
+	}
+	return nil
+}
+
+var errBudget = errors.New("the run's budget of samples is spent")
+
+// fit is the length of the next chunk: as many whole hours as are likely to
+// hold SamplesPerQuery, one while nothing is known.
+func (rd *reading) fit() time.Duration {
+	hours := 1
+	if rd.sets > 0 {
+		hours = rd.r.cfg.SamplesPerQuery / (rd.sets * int(time.Hour/rd.step))
+	}
+	return min(time.Duration(min(max(hours, 1), 24))*time.Hour, max(rd.chunk, time.Hour))
+}
+
+func (rd *reading) begin(midnight, end time.Time) {
+	n := int(end.Sub(midnight) / rd.step)
+	d := &dayState{start: midnight, steps: n, seen: make([]bool, n), healthy: make([]bool, n), share: make([]float64, n), source: make([]int, 24)}
+	for i := range d.share {
+		d.share[i] = math.NaN()
+	}
+	rd.today = d
+}
+
+// judge finds the problems that concern every series, or a bucket.
+func (rd *reading) judge() {
+	if rd.problem != nil {
+		rd.problems = append(rd.problems, *rd.problem)
+	}
+	if skew := time.Duration(rd.r.http.skew.Load()); skew.Abs() > maxSkew {
+		rd.problems = append(rd.problems, rlc.HistoryProblem{Rule: "clock_skew", Detail: fmt.Sprintf("the history source's clock is off by %s", skew.Round(time.Second))})
+	}
+	for i := range rd.buckets {
+		b := &rd.buckets[i]
+		if rd.carried && len(b.lacks) == 0 {
+			for _, a := range rd.matcher.Uses(i) {
+				if !rd.labels[a] && rd.told(a) {
+					b.lacks = append(b.lacks, a)
+				}
+			}
+		}
+		if len(b.left) > 0 || b.odd > 0 {
+			rd.r.cfg.Log.Warn("keys left out of history", "service", rd.req.Service.Name, "bucket", b.Name, "problem", b.leftOut(rd.req).Detail)
+		}
+	}
+}
+
+// told reports whether some quota bucket tells requests apart by a value of the
+// attribute, not only by its absence.
+func (rd *reading) told(attribute string) bool {
+	return slices.ContainsFunc(rd.ids.rules, func(m map[string]rlc.Pattern) bool {
+		p, ok := m[attribute]
+		return ok && p.Kind != rlc.Absent
+	})
+}
+
+func (b *bucketState) leftOut(req rlc.HistoryRequest) rlc.HistoryProblem {
+	what := fmt.Sprintf("%d keys of %s beyond the %d of quotas.max were left out, the smallest by traffic (label %s)",
+		len(b.left), strings.Join(b.Each, ", "), req.Service.MaxQuotas, labelsOf(req.Profile, b.Each))
+	if b.odd > 0 {
+		what += fmt.Sprintf("; %d label sets have a value that holds NUL, is not UTF-8 or is longer than %d bytes", b.odd, maxValue)
+	}
+	return rlc.HistoryProblem{Rule: "budget", Detail: what}
+}
+
+// yield hands the computed buckets' series on.
+func (rd *reading) yield(ctx context.Context, yield func(rlc.Series) error) error {
+	order := make([]int, len(rd.buckets))
+	for i := range order {
+		order[i] = i
+	}
+	sort.Slice(order, func(a, b int) bool { return rd.buckets[order[a]].Name < rd.buckets[order[b]].Name })
+	yielded := 0
+	for _, i := range order {
+		b := &rd.buckets[i]
+		if b.Policy == nil {
+			continue
+		}
+		all := []*series{b.whole}
+		if len(b.Each) > 0 {
+			all = all[:0]
+			if len(b.left) > 0 || b.odd > 0 || len(b.lacks) > 0 {
+				h := rlc.History{Step: rd.step, From: rd.req.Now.Add(-rd.req.Lookback), Until: rd.req.Now, Problems: rd.of(b, nil)}
+				if len(b.left) > 0 || b.odd > 0 {
+					h.Problems = append(h.Problems, b.leftOut(rd.req))
+				}
+				if err := yield(rlc.Series{Bucket: b.Name, History: h}); err != nil {
+					return err
+				}
+			}
+			for _, s := range b.keys {
+				all = append(all, s)
+			}
+			sort.Slice(all, func(x, y int) bool { return all[x].Key.String() < all[y].Key.String() })
+		}
+		for _, s := range all {
+			h, err := rd.history(ctx, b, s)
+			if err != nil {
+				return err
+			}
+			if len(h.Hours) == 0 && len(s.Key) > 0 {
+				continue // gone for longer than the window
+			}
+			yielded++
+			if err := yield(rlc.Series{Bucket: b.Name, Key: s.Key, History: h}); err != nil {
+				return err
+			}
+		}
+	}
+	if yielded == 0 && rd.problem != nil {
+		return fmt.Errorf("%s: %s", rd.problem.Rule, rd.problem.Detail)
+	}
+	return nil
+}
+
+func (rd *reading) history(ctx context.Context, b *bucketState, s *series) (rlc.History, error) {
+	from := rd.req.Now.Add(-rd.req.Lookback)
+	days, err := rd.r.cfg.Store.Days(ctx, s.ID, from, rd.req.Now)
+	if err != nil {
+		return rlc.History{}, err
+	}
+	h := stat.Join(days, rd.step, from, rd.req.Now)
+	if s.newest.After(h.Newest) {
+		h.Newest = s.newest
+	}
+	h.Targets = rd.share != ""
+	h.Source = rd.source()
+	h.Problems = rd.of(b, s)
+	if len(h.Problems) == 0 {
+		switch {
+		case len(h.Hours) == 0:
+			h.Problems = append(h.Problems, rlc.HistoryProblem{Rule: "no_data", Detail: fmt.Sprintf("no samples in %d days", int(rd.req.Lookback/day))})
+		case rd.until.Sub(h.Newest) > silentFor:
+			h.Problems = append(h.Problems, rlc.HistoryProblem{Rule: "no_data", Detail: "no data since " + h.Newest.UTC().Format("2006-01-02 15:04 UTC")})
+		}
+	}
+	return h, nil
+}
+
+// source is the source of the newest hour that this reading saw.
+func (rd *reading) source() string {
+	if rd.today != nil {
+		for n := len(rd.today.source) - 1; n >= 0; n-- {
+			if i := rd.today.source[n]; i > 0 {
+				return rd.sources[i-1]
+			}
+		}
+	}
+	return rd.sources[0]
+}
+
+// of lists the problems of a series, the gravest first; s is nil for the bucket
+// as a whole.
+func (rd *reading) of(b *bucketState, s *series) []rlc.HistoryProblem {
+	all := slices.Clone(rd.problems)
+	if b.problem != nil {
+		all = append(all, *b.problem)
+	}
+	if len(b.lacks) > 0 {
+		all = append(all, rlc.HistoryProblem{Rule: "attribute_not_in_history", Detail: fmt.Sprintf("history does not carry %s (label %s)", strings.Join(b.lacks, ", "), labelsOf(rd.req.Profile, b.lacks))})
+	}
+	if s != nil {
+		if why := rd.changed(s); why != "" {
+			all = append(all, rlc.HistoryProblem{Rule: "source_changed", Detail: why})
+		}
+	}
+	slices.SortStableFunc(all, func(x, y rlc.HistoryProblem) int { return slices.Index(grave, x.Rule) - slices.Index(grave, y.Rule) })
+	return all
+}
+
+// grave orders the rules of problems.
+var grave = []string{"failed", "warning", "budget", "duplicate", "attribute_not_in_history", "clock_skew", "source_changed", "no_data"}
