@@ -1,0 +1,338 @@
+package enforcer_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/enforcer"
+)
+
+// call sends one request to the handler.
+func call(e *enforcer.Enforcer, method, target, body string, header ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, target, strings.NewReader(body))
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	rec := httptest.NewRecorder()
+	e.Handler().ServeHTTP(rec, r)
+	return rec
+}
+
+func decode(t *testing.T, rec *httptest.ResponseRecorder) map[string]any {
+	t.Helper()
+	var out map[string]any
+	if err := json.Unmarshal(rec.Body.Bytes(), &out); err != nil {
+		t.Fatalf("%v in %s", err, rec.Body)
+	}
+	return out
+}
+
+func wantJSON(t *testing.T, rec *httptest.ResponseRecorder, status int, want string) {
+	t.Helper()
+	got, _ := json.Marshal(decode(t, rec))
+	var v any
+	if err := json.Unmarshal([]byte(want), &v); err != nil {
+		t.Fatal(err)
+	}
+	canonical, _ := json.Marshal(v)
+	if rec.Code != status || string(got) != string(canonical) {
+		t.Errorf("got %d %s\nwant %d %s", rec.Code, got, status, canonical)
+	}
+}
+
+const checkSearch = `{"service":"checkout","attributes":{"caller":"search","procedure":"Create"},"cost":1}`
+
+// checkout has a quota of two for caller search, in the mode given.
+func checkout(mode string) rlc.Snapshot {
+	return snap(7, policy("checkout", "defaults: {mode: "+mode+"}\nbuckets:\n  - {name: callers, each: [caller]}\n"),
+		quotas("checkout", quota("callers", "caller: search", 0.5, 2)))
+}
+
+func TestCheckAnswersWithTheFieldsOfTheContract(t *testing.T) {
+	e, _ := start(t, enforcer.Config{PagesURL: "https://rlc.example/"})
+	load(t, e, checkout("enforce"))
+	rec := call(e, "POST", "/v1/check", checkSearch)
+	wantJSON(t, rec, 200, `{"outcome":"admit","bucket":"callers","key":{"caller":"search"},"limit":{"rate":0.5,"burst":2},"remaining":1,"retry_after_ms":0,"snapshot":"1.7"}`)
+	for name, want := range map[string]string{
+		"RateLimit-Policy": `"checkout/callers";q=5;w=10`,
+		"RateLimit":        `"checkout/callers";r=1;t=2`,
+		"Retry-After":      "",
+		"X-Rlc-Bucket":     "callers",
+		"X-Rlc-Snapshot":   "1.7",
+		"Content-Type":     "application/json",
+	} {
+		if got := rec.Header().Get(name); got != want {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
+	call(e, "POST", "/v1/check", checkSearch)
+	rec = call(e, "POST", "/v1/check", checkSearch)
+	wantJSON(t, rec, 429, `{"outcome":"drop","bucket":"callers","key":{"caller":"search"},"limit":{"rate":0.5,"burst":2},"remaining":0,"retry_after_ms":2000,"snapshot":"1.7"}`)
+	if got := rec.Header().Get("Link"); got != `<https://rlc.example/services/checkout/buckets/callers?key=caller%3Dsearch>; rel="help"` {
+		t.Errorf("Link: %q", got)
+	}
+	if got := rec.Header().Get("RateLimit"); got != `"checkout/callers";r=0;t=2` {
+		t.Errorf("RateLimit: %q", got)
+	}
+	// A key without a quota, and a service without a policy.
+	wantJSON(t, call(e, "POST", "/v1/check", `{"service":"checkout","attributes":{"caller":"new"}}`), 200,
+		`{"outcome":"admit","bucket":"callers","key":{"caller":"new"},"limit":null,"remaining":null,"retry_after_ms":0,"snapshot":"1.7"}`)
+	wantJSON(t, call(e, "POST", "/v1/check", `{"service":"else"}`), 200,
+		`{"outcome":"admit","bucket":"","key":{},"limit":null,"remaining":null,"retry_after_ms":0,"snapshot":"1.7"}`)
+}
+
+// sfItem is a structured field of one string with integer parameters (RFC 9651).
+var sfItem = regexp.MustCompile(`^"(?:[ !#-\[\]-~]|\\["\\])*"(?:;[a-z]+=[0-9]{1,15})+$`)
+
+func TestEveryRefusalTellsWhenToComeBack(t *testing.T) {
+	for _, limit := range []string{"{rate: 1840, burst: 3}", "{rate: 0.3, burst: 1}", "{rate: 0.0001, burst: 1}", "{rate: 61.3, burst: 2}", "{rate: 0, burst: 0}"} {
+		e, _ := start(t, enforcer.Config{})
+		load(t, e, snap(1, policy("checkout", "defaults: {mode: enforce}\nbuckets:\n  - {name: callers, each: [caller], limit: "+limit+"}\n")))
+		spread := map[string]bool{}
+		for range 200 {
+			rec := call(e, "POST", "/v1/check", checkSearch)
+			for _, name := range []string{"RateLimit-Policy", "RateLimit"} {
+				if got := rec.Header().Get(name); !sfItem.MatchString(got) {
+					t.Fatalf("%s: %s is no structured field: %q", limit, name, got)
+				}
+			}
+			if rec.Code == 200 {
+				continue
+			}
+			after, err := strconv.Atoi(rec.Header().Get("Retry-After"))
+			if rec.Code != 429 || err != nil || after < 1 {
+				t.Fatalf("%s: %d, Retry-After %q", limit, rec.Code, rec.Header().Get("Retry-After"))
+			}
+			_, until, _ := strings.Cut(rec.Header().Get("RateLimit"), ";t=")
+			tSeconds, _ := strconv.Atoi(until)
+			wait := decode(t, rec)["retry_after_ms"].(float64)
+			if after < tSeconds || float64(tSeconds)*1000 < wait || after > 2*tSeconds+1 {
+				t.Fatalf("%s: Retry-After %d, t=%d, wait %g ms", limit, after, tSeconds, wait)
+			}
+			spread[rec.Header().Get("Retry-After")] = true
+		}
+		if len(spread) < 2 {
+			t.Errorf("%s: every refusal says %v: no jitter", limit, spread)
+		}
+	}
+}
+
+func TestABucketInShadowSetsNoLimitHeaders(t *testing.T) {
+	e, _ := start(t, enforcer.Config{})
+	load(t, e, checkout("shadow"))
+	for i, want := range []string{"admit", "admit", "virtual_drop"} {
+		rec := call(e, "POST", "/v1/check", checkSearch)
+		if rec.Code != 200 || decode(t, rec)["outcome"] != want {
+			t.Errorf("request %d: %d %s", i, rec.Code, rec.Body)
+		}
+		for _, name := range []string{"RateLimit", "RateLimit-Policy", "Retry-After", "Link"} {
+			if got := rec.Header().Get(name); got != "" {
+				t.Errorf("request %d: %s: %s", i, name, got)
+			}
+		}
+	}
+	if rec := call(e, "GET", "/v1/check?service=checkout&caller=search", ""); rec.Code != 200 {
+		t.Errorf("a virtual drop as a subrequest: %d", rec.Code)
+	}
+}
+
+func TestCheckAsASubrequestTakesHeadersAndQuery(t *testing.T) {
+	e, _ := start(t, enforcer.Config{})
+	load(t, e, snap(1, policy("s", "defaults: {mode: enforce}\nbuckets:\n  - {name: callers, each: [caller], limit: "+twoADay+"}\n")))
+	caller := func(rec *httptest.ResponseRecorder) any { return decode(t, rec)["key"].(map[string]any)["caller"] }
+	if got := caller(call(e, "GET", "/v1/check?service=s&caller=q", "")); got != "q" {
+		t.Errorf("by query: %v", got)
+	}
+	// The proxy's header wins over a query that may be the client's.
+	if got := caller(call(e, "GET", "/v1/check?service=s&caller=q", "", "X-RLC-Attr-Caller", "h")); got != "h" {
+		t.Errorf("by header: %v", got)
+	}
+	call(e, "GET", "/v1/check?service=s&caller=q", "")
+	rec := call(e, "GET", "/v1/check?service=s&caller=q", "")
+	if rec.Code != 403 || decode(t, rec)["outcome"] != "drop" || rec.Header().Get("Retry-After") == "" {
+		t.Errorf("over the limit: %d %s %v", rec.Code, rec.Body, rec.Header())
+	}
+	if rec := call(e, "GET", "/v1/check?service=s&caller=q&cost=0", ""); rec.Code != 403 {
+		t.Errorf("a peek over the limit: %d", rec.Code)
+	}
+}
+
+func TestBadInputIsRefusedWithAClearText(t *testing.T) {
+	e, _ := start(t, enforcer.Config{})
+	load(t, e, checkout("enforce"))
+	many := `{"service":"s","attributes":{`
+	for i := range 65 {
+		many += fmt.Sprintf(`"a%d":"x",`, i)
+	}
+	many = strings.TrimSuffix(many, ",") + "}}"
+	for _, c := range []struct {
+		method, target, body string
+		status               int
+		want                 string
+	}{
+		{"POST", "/v1/check", "", 400, "the body is empty"},
+		{"POST", "/v1/check", `{"service":`, 400, "ends in the middle"},
+		{"POST", "/v1/check", `{"service" "x"}`, 400, "not JSON"},
+		{"POST", "/v1/check", `{}`, 400, "service is missing"},
+		{"POST", "/v1/check", `{"service":"s"} {"service":"t"}`, 400, "more than one JSON value"},
+		{"POST", "/v1/check", `{"service":"s","attribute":{}}`, 400, `unknown field "attribute"`},
+		{"POST", "/v1/check", `{"service":"s","cost":-5}`, 400, "cost -5 is negative"},
+		{"POST", "/v1/check", `{"service":"s","cost":1.5}`, 400, "cost must not be a number"},
+		{"POST", "/v1/check", `{"service":"s","cost":"x"}`, 400, "cost must not be a string"},
+		{"POST", "/v1/check", `{"service":"s","cost":99999999999999999999}`, 400, "cost must not be"},
+		{"POST", "/v1/check", `{"service":"s","cost":900000000000000000}`, 400, "is above 1e+11"},
+		{"POST", "/v1/check", `{"service":"s","attributes":{"caller":5}}`, 400, "must not be a number"},
+		{"POST", "/v1/check", `{"service":"s","attributes":{"":"x"}}`, 400, "attribute's name"},
+		{"POST", "/v1/check", many, 400, "65 attributes; at most 64"},
+		{"POST", "/v1/check", `{"service":"` + strings.Repeat("x", 70_000) + `"}`, 413, "larger than 65536 bytes"},
+		{"POST", "/v1/check", `{"service":"` + strings.Repeat("x", 2000) + `"}`, 400, "service is longer than"},
+		{"GET", "/v1/check?caller=x", "", 400, "service is missing"},
+		{"GET", "/v1/check?service=s&caller=x&caller=y", "", 400, `"caller" is given 2 times`},
+		{"GET", "/v1/check?service=s&cost=many", "", 400, "cost must be a whole number"},
+		{"GET", "/v1/explain", "", 400, "service is missing"},
+		{"GET", "/v1/config?service=nobody", "", 404, "no policy for service"},
+	} {
+		rec := call(e, c.method, c.target, c.body)
+		p := decode(t, rec)
+		if rec.Code != c.status || !strings.Contains(fmt.Sprint(p["detail"]), c.want) || rec.Header().Get("Content-Type") != "application/problem+json" || p["status"] != float64(c.status) {
+			t.Errorf("%s %s %.60s: got %d %v, want %d %q", c.method, c.target, c.body, rec.Code, p, c.status, c.want)
+		}
+	}
+	if rec := call(e, "POST", "/v1/check", "x", "Content-Encoding", "gzip"); rec.Code != 415 {
+		t.Errorf("a compressed body: %d", rec.Code)
+	}
+	if rec := call(e, "POST", "/v1/check", checkSearch, "Sec-Fetch-Site", "cross-site"); rec.Code != 403 {
+		t.Errorf("from another site's page: %d", rec.Code)
+	}
+	if rec := call(e, "DELETE", "/v1/check", ""); rec.Code != 405 {
+		t.Errorf("DELETE: %d", rec.Code)
+	}
+	if got := metrics(t, e)[`rlc_enforcer_requests_total{bucket="callers",caller="search",outcome="admit",procedure="",service="checkout"}`]; got != "0" {
+		t.Errorf("%s requests counted, want 0: bad input is no request, and a known quota starts at 0", got)
+	}
+}
+
+func TestConfigAndExplainShowWhatIsInForce(t *testing.T) {
+	e, at := start(t, enforcer.Config{Name: "e1", Zone: "z"})
+	wantJSON(t, call(e, "GET", "/v1/config", ""), 200, `{"epoch":0,"version":0,"snapshot":"","commit":"","age_seconds":0,"name":"e1","zone":"z","buckets":[]}`)
+	wantJSON(t, call(e, "GET", "/v1/explain?service=s", ""), 200, `{"service":"s","attributes":{},"outcome":"admit","snapshot":"0.0","buckets":[],"text":"no snapshot is in force: every request is admitted"}`)
+	load(t, e, snap(7, policy("checkout", "defaults: {mode: enforce}\nbuckets:\n  - {name: callers, each: [caller]}\n  - {name: all, role: cap, mode: shadow, limit: {rate: 1, burst: 1}}\n"),
+		quotas("checkout", quota("callers", "caller: search", 0.5, 2))))
+	at.advance(90 * time.Second)
+	wantJSON(t, call(e, "GET", "/v1/config?service=checkout", ""), 200, `{"epoch":1,"version":7,"snapshot":"1.7","commit":"c7","age_seconds":90,"name":"e1","zone":"z","buckets":[
+		{"service":"checkout","bucket":"callers","key":{"caller":"search"},"role":"quota","mode":"enforce","algorithm":"token_bucket","source":"quota","limit":{"rate":0.5,"burst":2}},
+		{"service":"checkout","bucket":"callers","role":"quota","mode":"enforce","algorithm":"token_bucket","source":"none","limit":null},
+		{"service":"checkout","bucket":"all","role":"cap","mode":"shadow","algorithm":"token_bucket","source":"policy","limit":{"rate":1,"burst":1}}]}`)
+
+	for range 2 {
+		call(e, "POST", "/v1/check", checkSearch)
+	}
+	wantJSON(t, call(e, "GET", "/v1/explain?service=checkout&caller=search&procedure=Create", ""), 200, `{"service":"checkout","attributes":{"caller":"search","procedure":"Create"},
+		"outcome":"drop","snapshot":"1.7","text":"dropped: callers enforces 0.5/s with burst 2 and is used up","buckets":[
+		{"service":"checkout","bucket":"callers","key":{"caller":"search"},"role":"quota","mode":"enforce","algorithm":"token_bucket","source":"quota","limit":{"rate":0.5,"burst":2},"admits":false,"remaining":0,"retry_after_ms":2000},
+		{"service":"checkout","bucket":"all","role":"cap","mode":"shadow","algorithm":"token_bucket","source":"policy","limit":{"rate":1,"burst":1},"admits":false,"remaining":0,"retry_after_ms":1000}]}`)
+	wantJSON(t, call(e, "GET", "/v1/explain?service=checkout", ""), 200, `{"service":"checkout","attributes":{},"outcome":"virtual_drop","snapshot":"1.7",
+		"text":"admitted; all allows 1/s with burst 1 and is used up: dropped if everything enforced","buckets":[
+		{"service":"checkout","bucket":"__unmatched__","role":"quota","mode":"enforce","source":"none","limit":null,"admits":true,"remaining":null,"retry_after_ms":0},
+		{"service":"checkout","bucket":"all","role":"cap","mode":"shadow","algorithm":"token_bucket","source":"policy","limit":{"rate":1,"burst":1},"admits":false,"remaining":0,"retry_after_ms":1000}]}`)
+}
+
+func TestReadinessNamesItsReason(t *testing.T) {
+	e, _ := start(t, enforcer.Config{})
+	wantJSON(t, call(e, "GET", "/readyz", ""), 503, `{"ready":false,"reasons":["no snapshot yet: every request is admitted"],"notes":[],"snapshot":"0.0"}`)
+	wantJSON(t, call(e, "GET", "/healthz", ""), 200, `{"status":"ok"}`)
+	load(t, e, checkout("enforce"))
+	wantJSON(t, call(e, "GET", "/readyz", ""), 200, `{"ready":true,"reasons":[],"notes":[],"snapshot":"1.7"}`)
+}
+
+func TestHostileNamesAreInertInHeadersAndMetrics(t *testing.T) {
+	e, _ := start(t, enforcer.Config{})
+	load(t, e, snap(1, policy("s", "defaults: {mode: enforce}\nbuckets:\n  - {name: callers, each: [caller], limit: "+twoADay+"}\n")))
+	hostile := []string{"a\r\nSet-Cookie: x=1", "\"},evil{x=\"", "\x00", "\xff\xfe", "\xff\xfd", "é‮", strings.Repeat("x", 64<<10), strings.Repeat("x", 64<<10-1) + "y", "{{7*7}}"}
+	for _, caller := range hostile {
+		got := ask(e, 3, "s", rlc.Attributes{"caller": caller})
+		if got[enforcer.Admit] != 2 || got[enforcer.Drop] != 1 {
+			t.Errorf("%.20q: %v", caller, got)
+		}
+		body, _ := json.Marshal(map[string]any{"service": "s", "attributes": map[string]string{"caller": caller}})
+		for name, values := range call(e, "POST", "/v1/check", string(body)).Header() {
+			for _, v := range values {
+				if strings.ContainsAny(v, "\r\n\x00") {
+					t.Errorf("header %s: %q", name, v)
+				}
+			}
+		}
+	}
+	for name := range metrics(t, e) {
+		if len(name) > 1000 {
+			t.Errorf("a metric's name has %d bytes", len(name))
+		}
+	}
+}
+
+func TestTheServerCutsSlowAndLargeRequestsAndDrains(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	started, release := make(chan struct{}), make(chan struct{})
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			close(started)
+			<-release
+		}
+		_, _ = io.WriteString(w, "done")
+	})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- enforcer.Serve(ctx, l, h, time.Minute) }()
+	base := "http://" + l.Addr().String()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
+	req, _ := http.NewRequest("GET", base, nil)
+	req.Header.Set("X-Big", strings.Repeat("x", 64<<10))
+	res, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	if res.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("64 KiB of headers: %d", res.StatusCode)
+	}
+
+	answer := make(chan string, 1)
+	go func() {
+		res, err := client.Get(base + "/slow")
+		if err != nil {
+			answer <- err.Error()
+			return
+		}
+		defer res.Body.Close()
+		line, _ := bufio.NewReader(res.Body).ReadString('\n')
+		answer <- line
+	}()
+	<-started
+	cancel()
+	close(release)
+	if got := <-answer; got != "done" {
+		t.Errorf("the request under way: %q", got)
+	}
+	if err := <-served; err != nil {
+		t.Errorf("ended with %v", err)
+	}
+}

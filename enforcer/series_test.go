@@ -1,0 +1,196 @@
+package enforcer
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func newTable(most int) *table {
+	return &table{max: most, rest: series{labels: labels{Other, Other}}}
+}
+
+func TestThePeakIsTheHighestSecondOfTheLastClosedMinute(t *testing.T) {
+	var p peak
+	add := func(second int64, n int) {
+		for range n {
+			p.add(second)
+		}
+	}
+	const minute = 1_000_000 * 60 // a clock minute
+	add(minute+3, 5)
+	add(minute+4, 9)
+	add(minute+59, 2)
+	for _, c := range []struct {
+		at   int64
+		want uint32
+	}{{minute + 59, 0}, {minute + 60, 9}, {minute + 119, 9}, {minute + 120, 0}} {
+		if got := p.closed(c.at); got != c.want {
+			t.Errorf("%d s into the minute: %d, want %d", c.at-minute, got, c.want)
+		}
+	}
+	// A second that nothing came after is part of its minute.
+	add(minute+60, 30)
+	if got := p.closed(minute + 125); got != 30 {
+		t.Errorf("the only second of a minute: %d, want 30", got)
+	}
+	add(minute+121, 1)
+	if got := p.closed(minute + 130); got != 30 {
+		t.Errorf("once the next minute has begun: %d, want 30", got)
+	}
+	if got := p.closed(minute + 600); got != 0 {
+		t.Errorf("a quiet minute: %d, want 0", got)
+	}
+}
+
+func TestThePeakCountsEveryRequestOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var p peak
+		bySecond := map[int64]uint32{}
+		at := int64(6000)
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			at += rapid.Int64Range(0, 40).Draw(t, "gap")
+			n := rapid.IntRange(1, 4).Draw(t, "n")
+			for range n {
+				p.add(at)
+			}
+			bySecond[at] += uint32(n)
+		}
+		now := at + rapid.Int64Range(0, 130).Draw(t, "later")
+		var want uint32
+		for second, n := range bySecond {
+			if second/60 == now/60-1 {
+				want = max(want, n)
+			}
+		}
+		if got := p.closed(now); got != want {
+			t.Fatalf("got %d, want %d of %v at %d", got, want, bySecond, now)
+		}
+	})
+}
+
+func TestASeriesBeyondTheBoundIsOther(t *testing.T) {
+	tab := newTable(2)
+	a, b, c := tab.get(labels{"a", ""}), tab.get(labels{"b", ""}), tab.get(labels{"c", ""})
+	if a == b || a == &tab.rest || c != &tab.rest || tab.get(labels{"a", ""}) != a {
+		t.Error("want two series of their own and one for the rest")
+	}
+	if got := tab.all(); len(got) != 2 {
+		t.Errorf("%d series while the rest has counted nothing, want 2", len(got))
+	}
+	c.count(Drop, 1)
+	if got := tab.all(); len(got) != 3 || got[2].labels != (labels{Other, Other}) {
+		t.Errorf("%d series, the last %+v", len(got), got[len(got)-1].labels)
+	}
+}
+
+func TestBusyCallersTakeThePlacesOfQuietOnes(t *testing.T) {
+	tab := newTable(20)
+	for i := range 20 {
+		s := tab.get(labels{fmt.Sprintf("c%02d", i), ""})
+		for range 10 * i {
+			s.count(Admit, 1)
+		}
+	}
+	busy := map[labels]uint64{{"big", ""}: 1000, {"mid", ""}: 30, {"small", ""}: 15, {"tiny", ""}: 1}
+	if !tab.rank(busy) {
+		t.Fatal("nothing changed")
+	}
+	// Three places at most (a tenth and one); c00 had 0, c01 10, c02 20.
+	for name, want := range map[string]bool{"big": true, "mid": true, "small": false, "tiny": false, "c00": false, "c01": false, "c02": true, "c19": true} {
+		if got := tab.set[labels{name, ""}] != nil; got != want {
+			t.Errorf("%s has a series: %v, want %v", name, got, want)
+		}
+	}
+	if len(tab.set) != 20 {
+		t.Errorf("%d series", len(tab.set))
+	}
+	// Nobody was busy since: nothing moves.
+	if tab.rank(nil) {
+		t.Error("a quiet minute changed places")
+	}
+}
+
+func TestABusyCallerBehindOtherGetsItsSeries(t *testing.T) {
+	e, l := loadedFor(t, "series: {max: 1}\nbuckets:\n  - {name: callers, each: [caller]}\n")
+	ask := func(caller string, n int) {
+		for range n {
+			e.Decide(Request{Service: "s", Attributes: map[string]string{"caller": caller}})
+		}
+	}
+	ask("early", 2)
+	ask("late", 50)
+	e.rank()
+	ask("late", 5)
+	ask("early", 1)
+	tab := &l.services["s"].buckets[0].counts.table
+	if s := tab.set[labels{"late", ""}]; s == nil || s.total() != 5 {
+		t.Errorf("late: %+v", s)
+	}
+	if got := tab.rest.total(); got != 51 {
+		t.Errorf("the rest has %d, want 50 of late and 1 of early", got)
+	}
+}
+
+func TestRoutesAreBoundedAndFoundAgain(t *testing.T) {
+	e, l := loadedFor(t, "defaults: {mode: enforce}\nbuckets:\n  - {name: callers, each: [caller], limit: {rate: 0.001, burst: 1}}\n")
+	const most = routeShards * routesPerShard
+	for i := range most + most/4 {
+		e.Decide(Request{Service: "s", Attributes: map[string]string{"caller": fmt.Sprint(i)}})
+	}
+	n := 0
+	for i := range l.routes.shard {
+		n += len(l.routes.shard[i].routes)
+	}
+	if n > most || n < most/4 {
+		t.Errorf("%d routes, want at most %d", n, most)
+	}
+	// A route that was dropped leads to the same counter.
+	for i := range 50 {
+		if d := e.Decide(Request{Service: "s", Attributes: map[string]string{"caller": fmt.Sprint(i)}}); d.Outcome != Drop {
+			t.Fatalf("caller %d: %s the second time", i, d.Outcome)
+		}
+	}
+}
+
+func TestDecidingACachedRouteAllocatesNothing(t *testing.T) {
+	e, _ := loadedFor(t, "defaults: {mode: enforce}\nbuckets:\n  - {name: callers, each: [caller], limit: {rate: 1000000, burst: 1000000}}\n  - {name: all, role: cap, mode: shadow, limit: {rate: 1000000, burst: 1000000}}\n")
+	r := Request{Service: "s", Attributes: map[string]string{"caller": "a", "procedure": "P"}}
+	if n := testing.AllocsPerRun(1000, func() { e.Decide(r) }); n != 0 {
+		t.Errorf("%g allocations", n)
+	}
+}
+
+func TestDecisionsAndReloadsRunSideBySide(t *testing.T) {
+	e, _ := loadedFor(t, "buckets:\n  - {name: callers, each: [caller], limit: {rate: 1, burst: 1}}\n")
+	var group sync.WaitGroup
+	for g := range 3 {
+		group.Go(func() {
+			for i := range 500 {
+				e.Decide(Request{Service: "s", Attributes: map[string]string{"caller": fmt.Sprint(i % 50)}})
+				if i%100 == 0 {
+					e.sweep()
+					e.rank()
+					_, _ = e.gatherer.Gather()
+				}
+			}
+			_ = g
+		})
+	}
+	for n := range uint64(5) {
+		if err := e.Load(snapshotOf(2+n, fmt.Sprintf("buckets:\n  - {name: callers, each: [caller], limit: {rate: %d, burst: 1}}\n", n+1))); err != nil {
+			t.Error(err)
+		}
+	}
+	group.Wait()
+	// Every decision was counted once, whichever snapshot made it.
+	total := uint64(0)
+	for _, s := range e.loaded.Load().services["s"].buckets[0].counts.table.all() {
+		total += s.total()
+	}
+	if total != 1500 {
+		t.Errorf("%d counted of 1500", total)
+	}
+}
