@@ -1,6 +1,8 @@
 package quotafile
 
 import (
+	"errors"
+	"strconv"
 	"time"
 	_ "time/tzdata" // a time zone must mean the same on every machine that validates
 
@@ -273,6 +275,11 @@ func (d *doc) param(n *yaml.Node, what string) (any, bool) {
 			return n.Value == "true", true
 		case "!!timestamp":
 			return n.Value, true
+		}
+		if _, err := strconv.ParseFloat(n.Value, 64); n.Style == 0 && errors.Is(err, strconv.ErrRange) {
+			// The parser takes a number too large for it for a string.
+			d.refuse(n, "", "%s: %s is out of range", what, show(n.Value))
+			return nil, false
 		}
 		return d.text(n, what)
 	}

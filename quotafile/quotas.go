@@ -44,6 +44,11 @@ func (p *parser) quotas(file string, data []byte) (string, []line, []rlc.Problem
 			return service, lines, nil
 		}
 	}
+	return p.quotasByYAML(file, data)
+}
+
+// quotasByYAML reads any quotas.yaml.
+func (p *parser) quotasByYAML(file string, data []byte) (string, []line, []rlc.Problem) {
 	d, o := open(file, kindQuotas, data, MaxQuotasFile)
 	if o == nil {
 		return "", nil, d.problems
