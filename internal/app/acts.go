@@ -1,0 +1,206 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/planner"
+)
+
+// Accept merges a proposal as actor's act: the base branch moves, then the
+// records say so with an audit row in the same transaction. A crash between
+// the two is mended by the follower, which finds the content on the base.
+func (a *App) Accept(ctx context.Context, id, actor string) error {
+	p, err := a.decidable(ctx, id)
+	if err != nil {
+		return err
+	}
+	if _, err := a.Repo.Accept(ctx, p, actor); err != nil {
+		return fmt.Errorf("accept %s: %w", id, err)
+	}
+	now := time.Now().UTC()
+	p.State, p.Actor, p.Decided, p.Error = rlc.Accepted, actor, now, ""
+	err = a.Records.SetProposal(ctx, p, &rlc.AuditEntry{At: now, Actor: actor, Action: "proposal.accepted", Object: id, Detail: p.Service})
+	a.Nudge()
+	return err
+}
+
+// Reject closes a proposal as actor's act. It is not opened again for 30 days
+// unless it changes by more than twice the deadband.
+func (a *App) Reject(ctx context.Context, id, actor, reason string) error {
+	p, err := a.decidable(ctx, id)
+	if err != nil {
+		return err
+	}
+	now := time.Now().UTC()
+	p.State, p.Actor, p.Decided, p.Reason = rlc.Rejected, actor, now, reason
+	if err := a.Records.SetProposal(ctx, p, &rlc.AuditEntry{At: now, Actor: actor, Action: "proposal.rejected", Object: id, Detail: reason}); err != nil {
+		return err
+	}
+	if err := a.Repo.Reject(ctx, p, actor, reason); err != nil {
+		return fmt.Errorf("reject %s: %w", id, err)
+	}
+	a.Nudge()
+	return a.summaries.rebuild(ctx, a, []string{p.Service})
+}
+
+func (a *App) decidable(ctx context.Context, id string) (rlc.Proposal, error) {
+	p, err := a.Records.ProposalByID(ctx, id)
+	if err != nil {
+		return p, err
+	}
+	if p.State != rlc.Open {
+		return p, fmt.Errorf("%w: proposal %s is %s, not open", rlc.ErrConflict, id, p.State)
+	}
+	return p, nil
+}
+
+// Run starts a run that a person asked for and returns as soon as it has a
+// name; it goes on when the request is over.
+func (a *App) Run(ctx context.Context, ask planner.Ask) (rlc.Run, error) {
+	if !a.leads.Load() {
+		return rlc.Run{}, fmt.Errorf("%w: this replica does not lead yet; try again in a few seconds", rlc.ErrConflict)
+	}
+	if err := a.known(ask.Service); err != nil {
+		return rlc.Run{}, err
+	}
+	ask = complete(ask)
+	a.start(ask)
+	return rlc.Run{ID: planner.RunID(ask), Trigger: ask.Trigger, Service: ask.Service, Now: ask.Now, Stage: rlc.Claimed, Actor: ask.Actor, Started: time.Now().UTC()}, nil
+}
+
+// Plan computes what a run would propose and writes nothing.
+func (a *App) Plan(ctx context.Context, ask planner.Ask) (rlc.Run, []rlc.Change, error) {
+	if err := a.known(ask.Service); err != nil {
+		return rlc.Run{}, nil, err
+	}
+	return a.Planner.Plan(ctx, complete(ask))
+}
+
+// Compute runs ask to its end and returns the finished run.
+func (a *App) Compute(ctx context.Context, ask planner.Ask) (rlc.Run, error) {
+	return a.carry(ctx, complete(ask))
+}
+
+func complete(ask planner.Ask) planner.Ask {
+	if ask.Now.IsZero() {
+		ask.Now = time.Now()
+	}
+	ask.Now = ask.Now.UTC().Truncate(time.Second)
+	if ask.Trigger == "" {
+		ask.Trigger = rlc.ByPerson
+	}
+	if ask.Slot == "" {
+		ask.Slot = ask.Now.Format("20060102T150405Z")
+		if ask.Service != "" {
+			ask.Slot += "-" + ask.Service
+		}
+	}
+	return ask
+}
+
+func (a *App) known(service string) error {
+	if service == "" {
+		return nil
+	}
+	_, c := a.Desired()
+	if c == nil || (c.Service(service) == nil && c.Broken[service] == nil) {
+		return fmt.Errorf("%w: no service %q in the config repository", rlc.ErrNotFound, service)
+	}
+	return nil
+}
+
+// SetVerdict records a person's word on a flagged window and recomputes the
+// service with it.
+func (a *App) SetVerdict(ctx context.Context, v rlc.Verdict) error {
+	if err := a.known(v.Service); err != nil {
+		return err
+	}
+	act := "verdict.exclude"
+	if v.Count {
+		act = "verdict.count"
+	}
+	err := a.Records.SetVerdict(ctx, v, rlc.AuditEntry{
+		At: v.At, Actor: v.Actor, Action: act, Object: v.Service + "/" + rlc.QuotaID(v.Bucket, v.Key),
+		Detail: fmt.Sprintf("%s to %s: %s", v.From.Format(time.RFC3339), v.Until.Format(time.RFC3339), v.Reason),
+	})
+	if err != nil {
+		return err
+	}
+	if a.leads.Load() {
+		a.start(complete(planner.Ask{Service: v.Service, Actor: v.Actor}))
+	}
+	return nil
+}
+
+// FollowRewritten accepts a base branch whose history was rewritten, as
+// actor's act.
+func (a *App) FollowRewritten(ctx context.Context, actor string) error {
+	head, _, err := a.Repo.Head(ctx)
+	if err != nil {
+		return err
+	}
+	now := time.Now().UTC()
+	if err := a.Records.SetAudited(ctx, headKey, head.Hash, rlc.AuditEntry{At: now, Actor: actor, Action: "history.follow", Object: head.Hash, Detail: "rewritten history of the base branch"}); err != nil {
+		return err
+	}
+	a.Nudge()
+	return nil
+}
+
+// start carries a run in the background, for as long as the server runs.
+func (a *App) start(ask planner.Ask) {
+	ctx := a.running.Load()
+	if ctx == nil || (*ctx).Err() != nil {
+		return
+	}
+	a.tasks.Add(1)
+	go func() {
+		defer a.tasks.Done()
+		if _, err := a.carry(*ctx, ask); err != nil && (*ctx).Err() == nil {
+			a.log.Warn("run", "trigger", ask.Trigger, "slot", ask.Slot, "err", err)
+		}
+	}()
+}
+
+// carry runs ask to its end, counts it, and refreshes what pages read.
+func (a *App) carry(ctx context.Context, ask planner.Ask) (rlc.Run, error) {
+	begun := time.Now()
+	run, err := a.Planner.Run(ctx, ask)
+	a.metrics.ran(run, time.Since(begun), err)
+	if err != nil {
+		if errors.Is(err, context.Canceled) {
+			return run, err
+		}
+		a.status.set("run", "bad", "The last run failed: quotas stay as they are.", err.Error())
+		return run, err
+	}
+	a.judge(run)
+	if held, _, err := a.Records.RunChanges(ctx, run.ID, true, rlc.Page{Size: 1000}); err == nil {
+		a.metrics.heldBy(held)
+	}
+	a.Nudge()
+	services := []string{run.Service}
+	if run.Service == "" {
+		services = nil
+	}
+	return run, a.summaries.rebuild(ctx, a, services)
+}
+
+// judge turns a finished run into the banner that it deserves.
+func (a *App) judge(run rlc.Run) {
+	switch run.Result {
+	case rlc.ResultOK:
+		a.status.clear("run")
+		a.status.good(run.Finished)
+	case rlc.ResultRefused:
+		a.status.set("run", "bad", "The fleet breaker stopped the last run: nothing was published.", run.Detail)
+	case rlc.ResultDegraded:
+		a.status.set("run", "warn", fmt.Sprintf("The last run held %d of %d quotas: history was missing or in doubt.", run.Held, run.Total), run.Detail)
+	case rlc.ResultFailed:
+		a.status.set("run", "bad", "The last run failed: quotas stay as they are.", run.Detail)
+	}
+}

@@ -1,0 +1,325 @@
+// Package app builds an RLC server from its configuration. It knows every part
+// and decides nothing: tests start the same value that main starts.
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/enforcer"
+	"github.com/openrlc/rlc/gitsync"
+	"github.com/openrlc/rlc/internal/config"
+	"github.com/openrlc/rlc/internal/distribute"
+	"github.com/openrlc/rlc/internal/planner"
+	"github.com/openrlc/rlc/internal/promhistory"
+	"github.com/openrlc/rlc/internal/promserver"
+	"github.com/openrlc/rlc/internal/scheduler"
+	"github.com/openrlc/rlc/internal/store"
+	"github.com/openrlc/rlc/policies"
+	"github.com/openrlc/rlc/web"
+)
+
+// recordedRate is the recording rule that makes reading the enforcers' own
+// counters cheap: the first source of the built-in profile "rlc".
+var recordedRate = promserver.Rule{
+	Name: "rlc:enforcer_requests:rate1m",
+	Expr: `sum by (service, caller, procedure) (rate(rlc_enforcer_requests_total[1m]))`,
+}
+
+// Options are what a caller adds to a configuration.
+type Options struct {
+	Log *slog.Logger // nil: discarded
+	// Files is the first content of a config repository that does not exist
+	// yet; nil makes an empty one with a README.
+	Files rlc.Files
+	// Author signs that first commit.
+	Author gitsync.Person
+}
+
+// App is one RLC server. Open builds it, Serve carries it until its context
+// ends, Close releases what Open took.
+type App struct {
+	Config    config.Server
+	Records   *store.DB
+	Repo      *gitsync.Repo
+	History   *promhistory.Reader
+	Planner   *planner.Planner
+	Enforcer  *enforcer.Enforcer
+	Store     *promserver.Server // the embedded Prometheus store; nil where one is configured by URL
+	Registry  *prometheus.Registry
+	URL       string // where pages are, e.g. http://127.0.0.1:8080
+	Prom      string // where the Prometheus API is
+	hub       *distribute.Hub
+	policies  *policies.Registry
+	scheduler *scheduler.Scheduler
+	pages     net.Listener
+	promAddr  net.Listener
+	handler   http.Handler
+	log       *slog.Logger
+	holder    string // this process, in the leadership row
+	epoch     atomic.Uint64
+	leads     atomic.Bool
+	nudge     chan struct{} // wakes the follower
+	running   atomic.Pointer[context.Context]
+	tasks     sync.WaitGroup // runs asked for and not yet over
+	metrics   metrics
+	truths    truths
+	status    status
+	summaries summaries
+}
+
+// Open builds the server: folders, records, history, repository, enforcer,
+// listeners. Nothing runs yet. The error names the part.
+func Open(ctx context.Context, c config.Server, o Options) (_ *App, err error) {
+	if err := c.Complete(); err != nil {
+		return nil, err
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if err := os.MkdirAll(c.Data, 0o700); err != nil {
+		return nil, fmt.Errorf("data folder: %w", err)
+	}
+	a := &App{Config: c, log: o.Log, nudge: make(chan struct{}, 1), policies: policies.Builtin(), Registry: prometheus.NewRegistry()}
+	defer func() {
+		if err != nil {
+			a.Close()
+		}
+	}()
+	if a.holder, err = randomHex(8); err != nil {
+		return nil, err
+	}
+	if err := a.token(); err != nil {
+		return nil, err
+	}
+	if a.pages, err = net.Listen("tcp", c.Listen); err != nil {
+		return nil, fmt.Errorf("listen on %s: %w; choose another address with --listen", c.Listen, err)
+	}
+	a.URL = "http://" + a.pages.Addr().String()
+	if a.Records, err = store.Open(ctx, "sqlite:"+filepath.Join(c.Data, "rlc.db")); err != nil {
+		return nil, fmt.Errorf("records: %w", err)
+	}
+	if err := a.openHistory(); err != nil {
+		return nil, err
+	}
+	if err := a.openRepository(ctx, o); err != nil {
+		return nil, err
+	}
+	if err := a.openEnforcer(); err != nil {
+		return nil, err
+	}
+	if a.Planner, err = planner.New(planner.Config{
+		Repo: a.Repo, History: a.History, Records: a.Records, Policies: a.policies, Publisher: a.Repo,
+		Epoch: a.epoch.Load, Deadline: c.RunDeadline, Log: a.log,
+		PageURL: func(id string) string { return a.URL + "/proposals/" + id },
+	}); err != nil {
+		return nil, fmt.Errorf("planner: %w", err)
+	}
+	if a.scheduler, err = scheduler.New(a.schedule()); err != nil {
+		return nil, fmt.Errorf("schedule %q: %w", c.Schedule, err)
+	}
+	a.metrics = newMetrics(a.Registry)
+	a.status.started = time.Now()
+	a.handler, err = web.New(web.Config{
+		Records: a.Records, Truths: a, History: a.History, Acts: a, Status: a,
+		Token:   a.Config.Token,
+		Metrics: promhttp.HandlerFor(a.Registry, promhttp.HandlerOpts{}),
+		Log:     a.log, Now: time.Now,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("pages: %w", err)
+	}
+	return a, nil
+}
+
+func (a *App) openHistory() (err error) {
+	a.Prom = a.Config.Prometheus
+	if a.Prom == "" {
+		if a.Store, err = promserver.Open(promserver.Config{Dir: filepath.Join(a.Config.Data, "prometheus"), Retention: a.Config.Retention, Log: a.log}); err != nil {
+			return fmt.Errorf("embedded Prometheus store: %w", err)
+		}
+		if a.promAddr, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			return fmt.Errorf("listen for the embedded Prometheus store: %w", err)
+		}
+		a.Prom = "http://" + a.promAddr.Addr().String()
+	}
+	if a.History, err = promhistory.New(promhistory.Config{URL: a.Prom, Store: a.Records, Log: a.log}); err != nil {
+		return fmt.Errorf("history: %w", err)
+	}
+	return nil
+}
+
+func (a *App) openRepository(ctx context.Context, o Options) (err error) {
+	c := a.Config
+	if o.Files == nil {
+		o.Files = rlc.Files{"defaults.yaml": []byte("apiVersion: rlc/v1\nkind: Defaults\nprofile: rlc\n")}
+	}
+	if o.Author.Name == "" {
+		o.Author = gitsync.Person{Name: "rlc", Email: "rlc@localhost"}
+	}
+	if err := gitsync.Init(ctx, c.Repository, c.Branch, o.Files, o.Author, "First configuration"); err != nil {
+		return fmt.Errorf("config repository: %w", err)
+	}
+	a.Repo, err = gitsync.Open(ctx, gitsync.Config{URL: c.Repository, Branch: c.Branch, Name: "rlc", Email: "rlc@localhost", Log: a.log, Epoch: a.epoch.Load})
+	if err != nil {
+		return fmt.Errorf("config repository: %w", err)
+	}
+	return nil
+}
+
+func (a *App) openEnforcer() (err error) {
+	a.Enforcer, err = enforcer.New(enforcer.Config{Name: "embedded", StateDir: filepath.Join(a.Config.Data, "enforcer"), Registerer: a.Registry, Log: a.log})
+	if err != nil {
+		return fmt.Errorf("embedded enforcer: %w", err)
+	}
+	a.hub, err = distribute.New(distribute.Config{Log: a.log, Check: enforcer.Check, OnAck: a.acknowledged})
+	return err
+}
+
+// token makes sure that acting needs a secret that only this machine's user
+// can read.
+func (a *App) token() error {
+	if a.Config.Token != "" {
+		return nil
+	}
+	file := filepath.Join(a.Config.Data, "token")
+	switch b, err := os.ReadFile(file); {
+	case err == nil && len(strings.TrimSpace(string(b))) >= 16:
+		a.Config.Token = strings.TrimSpace(string(b))
+		return nil
+	case err != nil && !errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("token: %w", err)
+	}
+	t, err := randomHex(16)
+	if err != nil {
+		return err
+	}
+	a.Config.Token = t
+	if err := os.WriteFile(file, []byte(t+"\n"), 0o600); err != nil {
+		return fmt.Errorf("token: %w", err)
+	}
+	return nil
+}
+
+// TokenFile is where the token is kept.
+func (a *App) TokenFile() string { return filepath.Join(a.Config.Data, "token") }
+
+// Serve carries the server until ctx ends, then stops it in order: no new
+// requests, the runs under way, the followers. It returns nil after a stop
+// that was asked for.
+func (a *App) Serve(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	a.running.Store(&ctx)
+	if a.Store != nil {
+		g.Go(serve(ctx, a.promAddr, a.Store.Handler()))
+		g.Go(func() error { return ended(ctx, a.Store.Scrape(ctx, a.Registry, a.Config.Scrape, nil)) })
+		g.Go(func() error { return ended(ctx, a.Store.Record(ctx, []promserver.Rule{recordedRate}, time.Minute)) })
+	}
+	g.Go(serve(ctx, a.pages, a.handler))
+	g.Go(func() error { return ended(ctx, a.Enforcer.Run(ctx)) })
+	g.Go(func() error {
+		return ended(ctx, a.hub.Follow(ctx, func(m distribute.Message) rlc.Ack {
+			if m.Snapshot != nil {
+				if err := a.Enforcer.Load(*m.Snapshot); err != nil {
+					a.log.Warn("snapshot refused", "version", m.Snapshot.Version, "err", err)
+				}
+			}
+			return a.Enforcer.Ack()
+		}))
+	})
+	g.Go(func() error { return a.lead(ctx) })
+	g.Go(func() error { return a.follow(ctx) })
+	g.Go(func() error { return ended(ctx, a.scheduler.Run(ctx)) })
+	g.Go(func() error { return a.count(ctx) })
+	g.Go(func() error { return a.resume(ctx) })
+	err := g.Wait()
+	a.tasks.Wait()
+	if err != nil && ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// Close releases files and listeners. It may be called on a half-built value
+// and more than once.
+func (a *App) Close() error {
+	var errs []error
+	for _, l := range []net.Listener{a.pages, a.promAddr} {
+		if l != nil {
+			if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+				errs = append(errs, err)
+			}
+		}
+	}
+	if a.Repo != nil {
+		errs = append(errs, a.Repo.Close())
+	}
+	if a.Store != nil {
+		errs = append(errs, a.Store.Close())
+	}
+	if a.Records != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		if a.leads.Load() {
+			errs = append(errs, a.Records.Resign(ctx, leadership, a.holder))
+		}
+		errs = append(errs, a.Records.Close())
+	}
+	a.pages, a.promAddr, a.Repo, a.Store, a.Records = nil, nil, nil, nil, nil
+	return errors.Join(errs...)
+}
+
+// serve answers on l until ctx ends, then drains for at most ten seconds.
+func serve(ctx context.Context, l net.Listener, h http.Handler) func() error {
+	return func() error {
+		s := web.Server(h)
+		s.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
+		done := make(chan error, 1)
+		go func() { done <- s.Serve(l) }()
+		select {
+		case err := <-done:
+			return err
+		case <-ctx.Done():
+		}
+		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		if err := s.Shutdown(drain); err != nil {
+			s.Close()
+		}
+		<-done
+		return nil
+	}
+}
+
+// ended turns the error of a part that stopped because ctx ended into nil.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+func randomHex(n int) (string, error) {
+	b := make([]byte, n)
+	if _, err := rand.Read(b); err != nil {
+		return "", fmt.Errorf("random: %w", err)
+	}
+	return hex.EncodeToString(b), nil
+}

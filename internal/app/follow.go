@@ -1,0 +1,322 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/distribute"
+	"github.com/openrlc/rlc/internal/planner"
+	"github.com/openrlc/rlc/internal/scheduler"
+	"github.com/openrlc/rlc/quotafile"
+)
+
+// leadership is the name of the row that decides which replica fires jobs.
+const leadership = "scheduler"
+
+// headKey names the last followed commit in the records.
+const headKey = "head"
+
+// truths are what is desired (the base branch) and what is live (acknowledged
+// by every enforcer). The zero value knows neither.
+type truths struct {
+	mu      sync.Mutex
+	head    rlc.Commit
+	desired *quotafile.Config
+	sent    map[rlc.Version]*quotafile.Config // distributed, not yet live
+	version rlc.Version
+	live    *quotafile.Config
+}
+
+func (t *truths) desire() (rlc.Commit, *quotafile.Config) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.head, t.desired
+}
+
+func (t *truths) alive() (rlc.Version, *quotafile.Config) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.version, t.live
+}
+
+// Desired is the base branch as last read; the config is nil before that.
+func (a *App) Desired() (rlc.Commit, *quotafile.Config) { return a.truths.desire() }
+
+// Live is the newest snapshot that every enforcer has acknowledged; the config
+// is nil before the first.
+func (a *App) Live() (rlc.Version, *quotafile.Config) { return a.truths.alive() }
+
+func (t *truths) read(head rlc.Commit, c *quotafile.Config) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.head, t.desired = head, c
+}
+
+func (t *truths) distributing(v rlc.Version, c *quotafile.Config) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.sent == nil {
+		t.sent = map[rlc.Version]*quotafile.Config{}
+	}
+	t.sent[v] = c
+}
+
+func (t *truths) acknowledged(v rlc.Version) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c, ok := t.sent[v]
+	if !ok || v.Compare(t.version) < 0 {
+		return
+	}
+	t.version, t.live = v, c
+	maps.DeleteFunc(t.sent, func(o rlc.Version, _ *quotafile.Config) bool { return o.Compare(v) <= 0 })
+}
+
+// lead keeps this replica's claim to leadership alive and raises the epoch
+// above every one the base branch has seen.
+func (a *App) lead(ctx context.Context) error {
+	const ttl = 15 * time.Second
+	for {
+		var least uint64
+		if head, _, err := a.Repo.Head(ctx); err == nil {
+			least = head.Version.Epoch
+		}
+		epoch, leads, err := a.Records.Lead(ctx, leadership, a.holder, ttl, least)
+		switch {
+		case err != nil:
+			a.leads.Store(false)
+			a.log.Warn("leadership", "err", err)
+		default:
+			if leads && !a.leads.Load() {
+				a.log.Info("leading", "epoch", epoch)
+			}
+			if leads {
+				a.epoch.Store(epoch)
+			}
+			a.leads.Store(leads)
+		}
+		if !wait(ctx, ttl/3) {
+			return nil
+		}
+	}
+}
+
+// Lead is the leadership that jobs are fired under.
+func (a *App) lease(context.Context) (uint64, bool) { return a.epoch.Load(), a.leads.Load() }
+
+// schedule is the scheduler's table: the recomputation of all services.
+func (a *App) schedule() scheduler.Config {
+	return scheduler.Config{
+		Log: a.log, Lead: a.lease,
+		Jobs: []scheduler.Job{{
+			Name: "recompute", Schedule: a.Config.Schedule,
+			Run: func(ctx context.Context, slot scheduler.Slot) error {
+				_, err := a.carry(ctx, planner.Ask{Trigger: rlc.ByCron, Slot: slot.Key(), Now: slot.Time})
+				return err
+			},
+		}, {
+			Name: "housekeeping", Schedule: "41 3 * * *",
+			Run: func(ctx context.Context, slot scheduler.Slot) error {
+				err := a.Records.PruneRuns(ctx, slot.Time.AddDate(0, 0, -90))
+				return errors.Join(err, a.Records.PruneDays(ctx, slot.Time.AddDate(0, 0, -62)))
+			},
+		}},
+	}
+}
+
+// follow watches the base branch: what is merged is distributed, a person's
+// edit fires a run of its service, and open proposals are settled by what
+// happened outside.
+func (a *App) follow(ctx context.Context) error {
+	tick := time.NewTicker(a.Config.Poll)
+	defer tick.Stop()
+	for {
+		if err := a.look(ctx); err != nil && ctx.Err() == nil {
+			a.status.set("repository", "bad", "The config repository cannot be read: quotas stay as they are.", err.Error())
+			a.log.Warn("follow", "err", err)
+		} else {
+			a.status.clear("repository")
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		case <-a.nudge:
+		}
+	}
+}
+
+// Nudge makes the follower look at once.
+func (a *App) Nudge() {
+	select {
+	case a.nudge <- struct{}{}:
+	default:
+	}
+}
+
+func (a *App) look(ctx context.Context) error {
+	head, files, err := a.Repo.Head(ctx)
+	if err != nil {
+		return err
+	}
+	seen, err := a.Records.Get(ctx, headKey)
+	if err != nil {
+		return fmt.Errorf("last followed commit: %w", err)
+	}
+	known, _ := a.Desired()
+	if known.Hash == head.Hash && seen == head.Hash {
+		return a.settle(ctx)
+	}
+	if seen != "" && seen != head.Hash {
+		rewritten, err := a.Repo.Rewritten(ctx, seen)
+		if err != nil {
+			return err
+		}
+		if rewritten {
+			a.status.set("rewritten", "bad", "History of the base branch was rewritten: nothing is computed or distributed until a person says so.",
+				fmt.Sprintf("%s is no longer on the first-parent line of %s; look at the branch, then press “Follow the new history” or run rlc follow", short(seen), short(head.Hash)))
+			return nil
+		}
+	}
+	a.status.clear("rewritten")
+	parsed := quotafile.Parse(files, a.policies.Check)
+	a.truths.read(head, parsed)
+	if err := a.distribute(ctx, head, files, parsed); err != nil {
+		return err
+	}
+	if err := a.settle(ctx); err != nil {
+		return err
+	}
+	if err := a.summaries.rebuild(ctx, a, nil); err != nil {
+		return err
+	}
+	if a.leads.Load() && seen != "" && seen != head.Hash {
+		if err := a.react(ctx, seen, head); err != nil {
+			return err
+		}
+	}
+	return a.Records.Set(ctx, headKey, head.Hash)
+}
+
+// distribute sends head to the enforcers if its exact bytes are valid; else
+// the last good snapshot stays and the banner names the place.
+func (a *App) distribute(ctx context.Context, head rlc.Commit, files rlc.Files, parsed *quotafile.Config) error {
+	if err := parsed.Valid(); err != nil {
+		a.status.set("invalid", "bad", "The base branch does not validate: enforcers keep the last good quotas.", err.Error())
+		return nil
+	}
+	a.status.clear("invalid")
+	a.truths.distributing(head.Version, parsed)
+	return a.hub.Publish(ctx, distribute.Message{Snapshot: &rlc.Snapshot{Version: head.Version, Commit: head.Hash, Files: files}})
+}
+
+// acknowledged takes an enforcer's word on what it has in force.
+func (a *App) acknowledged(ack rlc.Ack) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := a.Records.SaveAck(ctx, ack); err != nil {
+		a.log.Warn("save acknowledgement", "err", err)
+	}
+	if ack.Refused != "" {
+		a.status.set("refused", "bad", fmt.Sprintf("Enforcer %s refused the newest snapshot and keeps %s.", ack.Enforcer, ack.Version), ack.Refused)
+		return
+	}
+	a.status.clear("refused")
+	a.truths.acknowledged(ack.Version)
+}
+
+// settle asks the repository what became of each open proposal.
+func (a *App) settle(ctx context.Context) error {
+	open, _, err := a.Records.Proposals(ctx, rlc.Open, "", rlc.Page{Size: 1000})
+	if err != nil {
+		return err
+	}
+	for _, p := range open {
+		if p.State != rlc.Open {
+			continue
+		}
+		now, err := a.Repo.Settle(ctx, p)
+		if err != nil {
+			return fmt.Errorf("proposal %s: %w", p.ID, err)
+		}
+		if now.State == p.State && now.Human == p.Human {
+			continue
+		}
+		var audit *rlc.AuditEntry
+		if now.State != p.State {
+			now.Decided = time.Now().UTC()
+			audit = &rlc.AuditEntry{At: now.Decided, Actor: orUnknown(now.Actor), Action: "proposal." + string(now.State), Object: p.ID, Detail: "found in the config repository"}
+		}
+		if err := a.Records.SetProposal(ctx, now, audit); err != nil {
+			return err
+		}
+		if err := a.summaries.rebuild(ctx, a, []string{p.Service}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// react fires a run of each service whose policy a person changed between two
+// heads. RLC's own commits change numbers only and fire nothing.
+func (a *App) react(ctx context.Context, from string, head rlc.Commit) error {
+	services, all, err := a.Repo.Changed(ctx, from, head.Hash)
+	if err != nil {
+		return err
+	}
+	if all {
+		services = []string{""}
+	}
+	slices.Sort(services)
+	for _, s := range services {
+		slot := short(head.Hash)
+		if s != "" {
+			slot += "-" + quotafile.PathSegment(s)
+		}
+		a.start(planner.Ask{Trigger: rlc.ByConfig, Slot: slot, Service: s, Now: time.Now().UTC().Truncate(time.Second)})
+	}
+	return nil
+}
+
+// resume carries on what an earlier process left, and again after failures.
+func (a *App) resume(ctx context.Context) error {
+	for {
+		if a.leads.Load() {
+			if err := a.Planner.Resume(ctx); err != nil && ctx.Err() == nil {
+				a.log.Warn("resume", "err", err)
+				a.status.set("publish", "warn", "A proposal could not be published; it is tried again.", err.Error())
+			} else {
+				a.status.clear("publish")
+			}
+		}
+		if !wait(ctx, 10*time.Second) {
+			return nil
+		}
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+func short(hash string) string { return hash[:min(len(hash), 12)] }
+
+func orUnknown(actor string) string {
+	if actor == "" {
+		return "somebody with access to the repository"
+	}
+	return actor
+}

@@ -1,0 +1,147 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/web"
+)
+
+// status is what every page must say: the standing troubles by name. The zero
+// value has none.
+type status struct {
+	mu       sync.Mutex
+	started  time.Time
+	troubles map[string]web.Banner
+	lastGood time.Time
+}
+
+// set raises the trouble of this name or refreshes its text; it keeps since
+// when it stands.
+func (s *status) set(name, level, text, detail string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.troubles == nil {
+		s.troubles = map[string]web.Banner{}
+	}
+	since := time.Now().UTC()
+	if old, ok := s.troubles[name]; ok {
+		since = old.Since
+	}
+	s.troubles[name] = web.Banner{Level: level, Text: text, Detail: detail, Since: since}
+}
+
+func (s *status) clear(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.troubles, name)
+}
+
+func (s *status) good(at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at.After(s.lastGood) {
+		s.lastGood = at
+	}
+}
+
+// Banners are the standing troubles, worst and oldest first.
+func (a *App) Banners() []web.Banner {
+	s := &a.status
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []web.Banner
+	for _, b := range s.troubles {
+		out = append(out, b)
+	}
+	slices.SortFunc(out, func(x, y web.Banner) int {
+		if x.Level != y.Level {
+			if x.Level == "bad" {
+				return -1
+			}
+			return 1
+		}
+		return x.Since.Compare(y.Since)
+	})
+	return out
+}
+
+// Ready says why the server is not ready; nil means that it is.
+func (a *App) Ready() []string {
+	var why []string
+	if !a.leads.Load() {
+		why = append(why, "not leading yet: no run can start here")
+	}
+	if _, c := a.Desired(); c == nil {
+		why = append(why, "the config repository has not been read yet")
+	}
+	return why
+}
+
+// metrics are the configurator's own, by the names of design.md 5.4.
+type metrics struct {
+	runs      *prometheus.CounterVec
+	duration  prometheus.Histogram
+	held      *prometheus.CounterVec
+	failures  *prometheus.CounterVec
+	proposals prometheus.Gauge
+	quota     *prometheus.GaugeVec
+}
+
+func newMetrics(r prometheus.Registerer) metrics {
+	m := metrics{
+		runs:      prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rlc_runs_total", Help: "Runs by result."}, []string{"result"}),
+		duration:  prometheus.NewHistogram(prometheus.HistogramOpts{Name: "rlc_run_duration_seconds", Help: "How long runs took.", Buckets: prometheus.ExponentialBuckets(0.25, 2, 12)}),
+		held:      prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rlc_held_total", Help: "Quotas held, by the rule that held them."}, []string{"reason"}),
+		failures:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rlc_history_query_failures_total", Help: "Quotas that a failed or partial read held, by rule."}, []string{"reason"}),
+		proposals: prometheus.NewGauge(prometheus.GaugeOpts{Name: "rlc_proposals_open", Help: "Proposals that wait for a person."}),
+		quota:     prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "rlc_quota_rate", Help: "Sum of the rates in force, in requests per second."}, []string{"service", "bucket"}),
+	}
+	r.MustRegister(m.runs, m.duration, m.held, m.failures, m.proposals, m.quota)
+	for _, result := range []rlc.Result{rlc.ResultOK, rlc.ResultDegraded, rlc.ResultFailed, rlc.ResultRefused} {
+		m.runs.WithLabelValues(string(result))
+	}
+	return m
+}
+
+func (m metrics) ran(run rlc.Run, took time.Duration, err error) {
+	if m.runs == nil {
+		return
+	}
+	if err != nil {
+		run.Result = rlc.ResultFailed
+	}
+	m.runs.WithLabelValues(string(run.Result)).Inc()
+	m.duration.Observe(took.Seconds())
+}
+
+// heldBy counts what a run held, by rule.
+func (m metrics) heldBy(changes []rlc.Change) {
+	for _, c := range changes {
+		if c.Held == "" {
+			continue
+		}
+		m.held.WithLabelValues(c.Held).Inc()
+		if c.Failed {
+			m.failures.WithLabelValues(c.Held).Inc()
+		}
+	}
+}
+
+// probe looks whether the history source answers, so that an outage shows
+// before the next run.
+func (a *App) probe(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if err := a.History.Check(ctx); err != nil {
+		a.status.set("history", "bad", "History is unreachable: every quota is held as it is.", fmt.Sprintf("%s: %v", a.Prom, err))
+		return
+	}
+	a.status.clear("history")
+}

@@ -1,0 +1,222 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/openrlc/rlc"
+)
+
+// summaries keeps one row per service for the lists, so that no page computes
+// over all services. Structure changes with heads and runs; counts follow the
+// enforcers' counters.
+type summaries struct {
+	mu   sync.Mutex
+	rows map[string]*rlc.ServiceSummary
+}
+
+// countEvery is how often the enforcers' counts are read.
+const countEvery = 10 * time.Second
+
+// rebuild recomputes the rows of services (nil: all) and saves them.
+func (s *summaries) rebuild(ctx context.Context, a *App, services []string) error {
+	_, c := a.Desired()
+	if c == nil {
+		return nil
+	}
+	all := services == nil
+	if all {
+		for _, svc := range c.Services {
+			services = append(services, svc.Name)
+		}
+		for name := range c.Broken {
+			services = append(services, name)
+		}
+		slices.Sort(services)
+		services = slices.Compact(services)
+	}
+	var rows []rlc.ServiceSummary
+	for _, name := range services {
+		row, err := a.summarise(ctx, name)
+		if err != nil {
+			return fmt.Errorf("summary of %s: %w", name, err)
+		}
+		s.mu.Lock()
+		if old := s.rows[name]; old != nil {
+			row.VirtualDrops, row.Drops = old.VirtualDrops, old.Drops
+		}
+		if s.rows == nil {
+			s.rows = map[string]*rlc.ServiceSummary{}
+		}
+		s.rows[name] = &row
+		s.mu.Unlock()
+		rows = append(rows, row)
+	}
+	if err := a.Records.SaveSummaries(ctx, rows); err != nil {
+		return err
+	}
+	if !all {
+		return nil
+	}
+	return a.Records.DropSummaries(ctx, services)
+}
+
+// summarise computes one service's row from the base branch, the last run and
+// the stored sketches.
+func (a *App) summarise(ctx context.Context, name string) (rlc.ServiceSummary, error) {
+	_, c := a.Desired()
+	row := rlc.ServiceSummary{Name: name, Updated: time.Now().UTC()}
+	for _, p := range c.Broken[name] {
+		if !p.Warning {
+			row.Problem = p.String()
+			break
+		}
+	}
+	quotas := c.Quotas[name]
+	row.Desired = len(quotas)
+	buckets := map[string]float64{}
+	svc := c.Service(name)
+	if svc != nil {
+		row.Owners = svc.Owners
+		if svc.Capacity != nil {
+			row.Capacity = svc.Capacity.Rate
+		}
+		row.Buckets = len(svc.Buckets)
+		for _, b := range svc.Buckets {
+			if b.Mode == rlc.Enforce {
+				row.Enforcing++
+			}
+		}
+	}
+	for _, q := range quotas {
+		buckets[q.Bucket] += float64(q.Rate)
+		if svc != nil {
+			if b := svc.Bucket(q.Bucket); b != nil && b.Role == rlc.CapRole {
+				continue
+			}
+		}
+		row.LimitSum += q.Rate
+	}
+	for b, sum := range buckets {
+		a.metrics.quota.WithLabelValues(name, b).Set(sum)
+	}
+	changes, err := a.Records.LatestChanges(ctx, name)
+	if err != nil {
+		return row, err
+	}
+	for _, ch := range changes {
+		if ch.Held != "" {
+			row.Held++
+		}
+		cap := svc != nil && svc.Bucket(ch.Bucket) != nil && svc.Bucket(ch.Bucket).Role == rlc.CapRole
+		if cap {
+			continue
+		}
+		if ch.LastHour != nil {
+			row.Offered += *ch.LastHour
+		}
+		q := c.Quota(name, ch.Bucket, ch.Key)
+		if q == nil || q.Rate <= 0 || ch.Peak.Rate <= 0 {
+			continue
+		}
+		headroom := rlc.Ratio(float64(q.Rate-ch.Peak.Rate) / float64(q.Rate))
+		if row.Headroom == nil || headroom < *row.Headroom {
+			row.Headroom, row.HeadroomAt = &headroom, ch.ID()
+		}
+	}
+	open, _, err := a.Records.Proposals(ctx, rlc.Open, name, rlc.Page{Size: 1})
+	if err != nil {
+		return row, err
+	}
+	if len(open) > 0 {
+		row.OpenReview = open[0].ID
+	}
+	row.Trend, err = a.trend(ctx, name)
+	return row, err
+}
+
+// trend is the service's hourly mean over the last seven days: the sum over
+// its quota series.
+func (a *App) trend(ctx context.Context, service string) ([]rlc.Rate, error) {
+	series, err := a.Records.SeriesOf(ctx, service)
+	if err != nil {
+		return nil, err
+	}
+	_, c := a.Desired()
+	svc := c.Service(service)
+	until := time.Now().UTC().Truncate(time.Hour)
+	from := until.Add(-7 * 24 * time.Hour)
+	sum := make([]rlc.Rate, 7*24)
+	any := false
+	for _, k := range series {
+		if svc == nil || svc.Bucket(k.Bucket) == nil || svc.Bucket(k.Bucket).Role == rlc.CapRole {
+			continue
+		}
+		days, err := a.Records.Days(ctx, k.ID, from, until)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range days {
+			for _, h := range d.Hours {
+				if i := int(h.Start.Sub(from) / time.Hour); i >= 0 && i < len(sum) && !h.Start.Before(from) {
+					sum[i] += h.Mean
+					any = true
+				}
+			}
+		}
+	}
+	if !any {
+		return nil, nil
+	}
+	return sum, nil
+}
+
+// count follows the enforcers' counters and the history source until ctx ends.
+func (a *App) count(ctx context.Context) error {
+	for {
+		a.probe(ctx)
+		if err := a.counts(ctx); err != nil && ctx.Err() == nil {
+			a.log.Debug("counts", "err", err)
+		}
+		if _, n, err := a.Records.Proposals(ctx, rlc.Open, "", rlc.Page{Size: 1}); err == nil {
+			a.metrics.proposals.Set(float64(n))
+		}
+		if !wait(ctx, countEvery) {
+			return nil
+		}
+	}
+}
+
+func (a *App) counts(ctx context.Context) error {
+	counts, err := a.History.Counts(ctx, "", 24*time.Hour, time.Now())
+	if err != nil {
+		return err
+	}
+	type sums struct{ drops, virtual float64 }
+	by := map[string]sums{}
+	for _, c := range counts {
+		s := by[c.Service]
+		s.drops += c.Drops
+		s.virtual += c.VirtualDrops
+		by[c.Service] = s
+	}
+	var changed []rlc.ServiceSummary
+	s := &a.summaries
+	s.mu.Lock()
+	for name, row := range s.rows {
+		n := by[name]
+		if row.Drops == n.drops && row.VirtualDrops == n.virtual {
+			continue
+		}
+		row.Drops, row.VirtualDrops = n.drops, n.virtual
+		changed = append(changed, *row)
+	}
+	s.mu.Unlock()
+	if len(changed) == 0 {
+		return nil
+	}
+	return a.Records.SaveSummaries(ctx, changed)
+}
