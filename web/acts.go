@@ -41,13 +41,7 @@ func (s *server) formReject(v *visit) error {
 }
 
 func (s *server) formRun(v *visit) error {
-	service := ""
-	if v.r.ContentLength != 0 {
-		if err := form(v); err != nil {
-			return err
-		}
-		service = v.r.PostFormValue("service")
-	}
+	service := v.r.URL.Query().Get("service")
 	run, err := s.ask(v, service, time.Time{})
 	if err != nil {
 		return err
@@ -63,7 +57,7 @@ func (s *server) formVerdict(v *visit) error {
 		return err
 	}
 	service, bucket := v.r.PathValue("service"), v.r.PathValue("bucket")
-	key, err := rlc.ParseKey(v.r.PostFormValue("key"))
+	key, err := rlc.ParseKey(v.r.URL.Query().Get("key"))
 	if err != nil {
 		return err
 	}

@@ -67,7 +67,7 @@ func (s *server) keysPage(v *visit, t *truth, name string, rows []row, seen coun
 	if err != nil {
 		return err
 	}
-	view := ui.Bucket{Head: s.bucketHead(t, &rows[0]), Service: t.name, Columns: quotaColumns(v, by, desc), KeysPager: v.pager(page, len(cut(rows, page)), len(rows))}
+	view := ui.Bucket{Head: s.bucketHead(t, &rows[0]), Recalculate: runsURL(t.name), Columns: quotaColumns(v, by, desc), KeysPager: v.pager(page, len(cut(rows, page)), len(rows))}
 	view.Head.Title = name
 	for _, r := range cut(rows, page) {
 		view.Keys = append(view.Keys, quotaRow(t.name, &r, seen))
@@ -144,8 +144,8 @@ func (s *server) quotaPage(v *visit, t *truth, r *row) error {
 	}
 	f.Chart = historyErr == nil && len(history.Hours) > 1
 	view := ui.Bucket{
-		Head: s.bucketHead(t, r), Service: t.name, Key: r.key.String(),
-		Action: serviceURL(t.name) + "/buckets/" + segment(r.name) + "/verdicts",
+		Head: s.bucketHead(t, r), Recalculate: runsURL(t.name),
+		Action: serviceURL(t.name) + "/buckets/" + segment(r.name) + "/verdicts?key=" + query(r.key.String()),
 		Truths: truths(t, r, v), Verdict: quotaVerdict(t, r),
 		Command: command("rlc explain", t.name, r.name, r.key.String()),
 	}
@@ -214,17 +214,13 @@ func quotaVerdict(t *truth, r *row) []ui.Part {
 	}
 	var say []ui.Part
 	b := r.inForce()
-	verb := "would have dropped"
-	if r.mode == rlc.Enforce {
-		verb = "drops, by replay,"
-	}
 	switch {
 	case b == nil:
 		say = []ui.Part{{Text: "The limit is "}, {Text: limitText(limit) + " req/s", Bold: true}, {Text: "; no run has replayed it yet."}}
 	case b.Drops == 0:
-		say = []ui.Part{{Text: "The limit of "}, {Text: limitText(limit) + " req/s", Bold: true}, {Text: " " + nothing(r.mode) + " in the last run's window."}}
+		say = []ui.Part{{Text: "The limit of "}, {Text: limitText(limit) + " req/s", Bold: true}, {Text: " would have dropped nothing in the last run's window."}}
 	default:
-		say = []ui.Part{{Text: "The limit of "}, {Text: limitText(limit) + " req/s", Bold: true}, {Text: " " + verb + " " + atLeast(b) + " of " + count(b.Requests) + " requests (" + percent(float64(b.Share)) + ") in " + plural(len(b.Episodes), "episode", "episodes") + "."}}
+		say = []ui.Part{{Text: "The limit of "}, {Text: limitText(limit) + " req/s", Bold: true}, {Text: " would have dropped " + atLeast(b) + " of " + count(b.Requests) + " requests (" + percent(float64(b.Share)) + ") in " + plural(len(b.Episodes), "episode", "episodes") + "."}}
 	}
 	if r.proposed != nil && r.change != nil && r.change.Backtest.New != nil {
 		n := r.change.Backtest.New
@@ -234,13 +230,6 @@ func quotaVerdict(t *truth, r *row) []ui.Part {
 		say = append(say, ui.Part{Text: " Held: " + r.change.HeldWhy + "."})
 	}
 	return say
-}
-
-func nothing(m rlc.Mode) string {
-	if m == rlc.Enforce {
-		return "drops nothing, by replay,"
-	}
-	return "would have dropped nothing"
 }
 
 func atLeast(b *rlc.Backtest) string {
@@ -294,7 +283,7 @@ func explain(v *visit, t *truth, r *row, view *ui.Bucket) {
 	before := 0.0
 	for _, l := range x.Lines {
 		now := float64(l.Rate)
-		step := ui.Step{Label: l.Label, Detail: l.Detail, Rate: rate(now), Sign: "good"}
+		step := ui.Step{Label: capital(l.Label), Detail: l.Detail, Rate: rate(now), Sign: "good"}
 		switch {
 		case now == 0:
 			step.Sign = "note"

@@ -177,7 +177,7 @@ func (x traffic) values(seed uint64) (time.Time, []float64) {
 			v = x.peak * x.storm
 		}
 		switch {
-		case x.young && at.Before(runAt.Add(-50*time.Hour)), x.lost && i%(24*60) < 5*60:
+		case x.young && at.Before(runAt.Add(-50*time.Hour)), x.lost && at.After(runAt.Add(-80*time.Hour)):
 			v = math.NaN()
 		}
 		out[i] = math.Max(v, 0)
@@ -334,7 +334,9 @@ func (f *fixture) summary(name string, owners []string, proposals []rlc.Proposal
 		h := f.history[name+"|"+q.ID()]
 		peak := rlc.Rate(0)
 		for _, x := range h.Hours {
-			peak = max(peak, x.Max)
+			if x.Start.Before(runAt.Add(-9*24*time.Hour)) || x.Start.After(runAt.Add(-7*24*time.Hour)) { // the storm is left out
+				peak = max(peak, x.Max)
+			}
 		}
 		head := rlc.Ratio((q.Rate - peak) / q.Rate)
 		if s.Headroom == nil || head < *s.Headroom {

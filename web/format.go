@@ -75,15 +75,15 @@ func percent(share float64) string {
 	p := share * 100
 	switch a := math.Abs(p); {
 	case a == 0:
-		return "0 %"
+		return "0\u00a0%"
 	case a < 0.001:
-		return "< 0.001 %"
+		return "< 0.001\u00a0%"
 	case a < 0.1:
-		return trim(p, 3) + " %"
+		return trim(p, 3) + "\u00a0%"
 	case a < 10:
-		return trim(p, 2) + " %"
+		return trim(p, 2) + "\u00a0%"
 	}
-	return trim(p, 1) + " %"
+	return trim(p, 1) + "\u00a0%"
 }
 
 // signed renders a relative change or a headroom with its sign.
@@ -93,12 +93,12 @@ func signed(share float64) string {
 	}
 	p := math.Round(share * 100)
 	if p == 0 && share != 0 {
-		return "± < 1 %"
+		return "± < 1\u00a0%"
 	}
 	if p > 0 {
-		return "+" + count(p) + " %"
+		return "+" + count(p) + "\u00a0%"
 	}
-	return count(p) + " %"
+	return count(p) + "\u00a0%"
 }
 
 func limitText(l *rlc.Limit) string {
@@ -120,7 +120,7 @@ func span(d time.Duration) string {
 	switch {
 	case d < time.Second:
 		return "< 1 s"
-	case d < 2*time.Minute:
+	case d < 2*time.Minute && d%time.Minute != 0:
 		return fmt.Sprintf("%d s", int(d.Seconds()))
 	case d < 2*time.Hour:
 		return fmt.Sprintf("%d min", int(d.Minutes()+0.5))
@@ -180,7 +180,17 @@ func bucketURL(service, bucket string, key rlc.Key) string {
 func segment(name string) string { return url.PathEscape(name) }
 
 func proposalURL(id string) string { return "/proposals/" + url.PathEscape(id) }
-func runURL(id string) string      { return "/runs/" + url.PathEscape(id) }
+
+// runsURL is where a run of a service ("" for all) is asked for. Names travel
+// in addresses, escaped, never in hidden fields.
+func runsURL(service string) string {
+	if service == "" {
+		return "/runs"
+	}
+	return "/runs?service=" + query(service)
+}
+
+func runURL(id string) string { return "/runs/" + url.PathEscape(id) }
 
 // quotaName is a quota's short name for people: the bucket, and the key's
 // values.

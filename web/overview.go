@@ -62,12 +62,12 @@ func (s *server) overview(v *visit) error {
 		view.Say = append(view.Say, runSign(last))
 	}
 	if waiting > 0 {
-		view.Say = append(view.Say, ui.Sign{Level: "note", Link: ui.Link{Text: plural(waiting, "proposal waits", "proposals wait"), URL: "/proposals?state=open"}, After: "for review"})
+		view.Say = append(view.Say, ui.Sign{Level: "note", Link: ui.Link{Text: plural(waiting, "proposal waits", "proposals wait"), URL: "/proposals?state=open"}, After: " for review"})
 	} else {
 		view.Say = append(view.Say, ui.Sign{Level: "good", Before: "No proposal waits"})
 	}
 	if n := brokenCount(desired); n > 0 {
-		view.Say = append(view.Say, ui.Sign{Level: "bad", Before: plural(n, "service has", "services have"), After: "a policy that cannot be read; their quotas stay"})
+		view.Say = append(view.Say, ui.Sign{Level: "bad", Before: plural(n, "service has", "services have") + " a policy that cannot be read; what is in force stays"})
 	}
 	view.Say = append(view.Say, syncSign(commit, version, live != nil, acks), dropSign("bad", "dropped", dropping, func(r rlc.ServiceSummary) float64 { return r.Drops }),
 		dropSign("note", "would have been dropped", virtual, func(r rlc.ServiceSummary) float64 { return r.VirtualDrops }))
@@ -125,9 +125,9 @@ func runSign(r *rlc.Run) ui.Sign {
 	sign := ui.Sign{Level: runLevel(r.Result), Link: ui.Link{Text: "The last run", URL: runURL(r.ID)}}
 	switch r.Result {
 	case rlc.ResultFailed, rlc.ResultRefused:
-		sign.After = "ended " + string(r.Result) + ": " + r.Detail
+		sign.After = " ended " + string(r.Result) + ": " + r.Detail
 	default:
-		sign.After = fmt.Sprintf("looked at %s: %d changed, %d held", plural(r.Total, "quota", "quotas"), r.Changed, r.Held)
+		sign.After = fmt.Sprintf(" looked at %s: %d changed, %d held", plural(r.Total, "quota", "quotas"), r.Changed, r.Held)
 		if !r.Finished.IsZero() {
 			sign.Soft = "in " + span(r.Finished.Sub(r.Started))
 		}
@@ -153,7 +153,7 @@ func syncSign(commit rlc.Commit, live rlc.Version, some bool, acks []rlc.Ack) ui
 	case !some:
 		return ui.Sign{Level: "warn", Before: "No snapshot is in force yet", Soft: "enforcers admit everything until the first"}
 	case live.Compare(commit.Version) < 0:
-		return ui.Sign{Level: "warn", Before: "Live is behind desired:", After: fmt.Sprintf("snapshot %s, base branch at %s", live, commit.Version)}
+		return ui.Sign{Level: "warn", Before: "Live is behind desired: ", After: fmt.Sprintf("snapshot %s, base branch at %s", live, commit.Version)}
 	}
 	in, refused := 0, ""
 	for _, a := range acks {
@@ -182,7 +182,7 @@ func dropSign(level, verb string, rows []rlc.ServiceSummary, of func(rlc.Service
 		}
 	}
 	if len(names) == 0 {
-		return ui.Sign{Level: "good", Before: "Nothing " + strings.Replace(verb, "have been", "have been", 1) + " in 24 h"}
+		return ui.Sign{Level: "good", Before: "Nothing " + map[string]string{"bad": "was dropped", "note": "would have been dropped"}[level] + " in 24 h"}
 	}
 	return ui.Sign{Level: level, Link: ui.Link{Text: rows[0].Name, URL: serviceURL(rows[0].Name)}, After: ": " + count(of(rows[0])) + " requests " + verb + " in 24 h", Soft: strings.Join(names[1:], ", ")}
 }

@@ -8,8 +8,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/policies"
 	"github.com/openrlc/rlc/quotafile"
 	"github.com/openrlc/rlc/web/ui"
 )
@@ -321,26 +323,29 @@ func proposalVerdict(p rlc.Proposal, changes []rlc.Change, old, neu float64, kno
 // guardSigns sums up what guards did, in the order in which they acted first.
 func guardSigns(svc *rlc.Service, changes []rlc.Change) []ui.Sign {
 	var order []string
-	acted := map[string][]string{}
+	acted, title := map[string][]string{}, map[string]string{}
 	for _, c := range changes {
-		for _, r := range c.Reasons {
-			if !guardRules[r.Rule] {
+		for _, l := range policies.Explain(c).Lines {
+			if !guardRules[l.Rule] {
 				continue
 			}
-			if _, seen := acted[r.Rule]; !seen {
-				order = append(order, r.Rule)
-				acted[r.Rule] = nil
+			if title[l.Rule] == "" {
+				order = append(order, l.Rule)
+				title[l.Rule] = capital(l.Label)
 			}
-			if r.Acted {
-				acted[r.Rule] = append(acted[r.Rule], quotaName(c.Bucket, c.Key)+": "+r.Detail)
+			if l.Acted {
+				acted[l.Rule] = append(acted[l.Rule], quotaName(c.Bucket, c.Key)+": "+l.Detail)
 			}
 		}
 	}
 	var out []ui.Sign
 	for _, rule := range order {
-		s := ui.Sign{Level: "good", Before: ruleTitle(rule), Soft: "changed nothing"}
+		s := ui.Sign{Level: "good", Before: title[rule], Soft: "changed nothing"}
 		if n := len(acted[rule]); n > 0 {
 			s.Level, s.Soft = "warn", acted[rule][0]
+			if rule == "rounding" {
+				s.Level = "note"
+			}
 			if n > 1 {
 				s.Soft += fmt.Sprintf(" (and %d more)", n-1)
 			}
@@ -361,12 +366,13 @@ func guardSigns(svc *rlc.Service, changes []rlc.Change) []ui.Sign {
 	return out
 }
 
-func ruleTitle(rule string) string {
-	t := strings.ReplaceAll(rule, "_", " ")
-	if t == "" {
-		return t
+// capital makes a rule's name start a line.
+func capital(s string) string {
+	r := []rune(s)
+	if len(r) > 0 {
+		r[0] = unicode.ToUpper(r[0])
 	}
-	return strings.ToUpper(t[:1]) + t[1:]
+	return string(r)
 }
 
 func timeline(v *visit, p rlc.Proposal) []ui.Event {
@@ -407,6 +413,8 @@ func orNobody(name string) string {
 func diff(changes []rlc.Change) []ui.DiffLine {
 	const most = 40
 	out := []ui.DiffLine{}
+	changes = slices.Clone(changes)
+	slices.SortFunc(changes, func(a, b rlc.Change) int { return strings.Compare(a.ID(), b.ID()) })
 	for i, c := range changes {
 		if i == most {
 			out = append(out, ui.DiffLine{Kind: "i", Text: fmt.Sprintf("   … %d more", len(changes)-most)})
@@ -414,7 +422,7 @@ func diff(changes []rlc.Change) []ui.DiffLine {
 		}
 		out = append(out, ui.DiffLine{Text: "   - bucket: " + yamlish(c.Bucket)})
 		if len(c.Key) > 0 {
-			out = append(out, ui.DiffLine{Text: "     key: " + yamlish(c.Key.String())})
+			out = append(out, ui.DiffLine{Text: "     key: " + yamlKey(c.Key)})
 		}
 		add := func(kind, sign string, l *rlc.Limit, mode rlc.Mode) {
 			if l == nil {
@@ -434,6 +442,14 @@ func diff(changes []rlc.Change) []ui.DiffLine {
 	return out
 }
 
+func yamlKey(k rlc.Key) string {
+	var parts []string
+	for name, value := range sortedMap(k) {
+		parts = append(parts, yamlish(name)+": "+yamlish(value))
+	}
+	return "{" + strings.Join(parts, ", ") + "}"
+}
+
 // yamlish quotes a name where it is more than a plain word.
 func yamlish(s string) string {
 	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=") == "" {
@@ -444,7 +460,6 @@ func yamlish(s string) string {
 
 // guardRules are the rules that guards leave, besides the policies' own steps.
 var guardRules = map[string]bool{
-	"no_data": true, "coverage": true, "warning": true, "reported_zero": true, "clock_skew": true, "source_changed": true, "duplicate": true, "censored": true,
-	"evidence": true, "stale": true, "valid_days": true, "once_a_day": true, "stabilise": true, "deadband": true, "rounding": true,
-	"step": true, "step_up": true, "step_down": true, "week_up": true, "week_down": true, "capacity": true, "floor": true, "contract": true, "increase_cap": true, "human_edit": true,
+	"data": true, "evidence": true, "targets_unknown": true, "highest_of_week": true, "deadband": true, "rounding": true, "step": true, "step_up": true, "step_down": true,
+	"week_up": true, "week_down": true, "max_increase": true, "censored": true, "capacity_fit": true, "blast_gate": true, "floor": true, "contract": true, "invariants": true, "human_edit": true,
 }

@@ -5,10 +5,12 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
 	"strings"
+	"unicode"
 
 	"github.com/a-h/templ"
 
@@ -24,8 +26,29 @@ func (s *server) render(v *visit, status int, c templ.Component) error {
 	}
 	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	v.w.WriteHeader(status)
-	_, err := b.WriteTo(v.w)
+	_, err := v.w.Write(visible(b.Bytes()))
 	return ignoreGone(err)
+}
+
+// visible writes out the characters that would make a name look like another:
+// those that turn the direction of text, and control characters. No page needs
+// them, and addresses carry them escaped.
+func visible(page []byte) []byte {
+	hidden := func(r rune) bool {
+		return unicode.Is(unicode.Bidi_Control, r) || r == '\u200b' || r == '\ufeff' || (unicode.IsControl(r) && r != '\n' && r != '\t' && r != '\r')
+	}
+	if bytes.IndexFunc(page, hidden) < 0 {
+		return page
+	}
+	var out bytes.Buffer
+	for _, r := range string(page) {
+		if hidden(r) {
+			fmt.Fprintf(&out, `\u%04x`, r)
+		} else {
+			out.WriteRune(r)
+		}
+	}
+	return out.Bytes()
 }
 
 // answer answers with JSON.

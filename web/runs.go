@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/openrlc/rlc"
@@ -125,7 +126,7 @@ func (s *server) run(v *visit) error {
 		return err
 	}
 	view := ui.Run{
-		CanAct: v.who.role == actor, SignIn: "/login?next=" + query(runURL(id)), Service: r.Service, Pager: v.pager(page, len(changes), total),
+		CanAct: v.who.role == actor, SignIn: "/login?next=" + query(runURL(id)), Again: runsURL(r.Service), Pager: v.pager(page, len(changes), total),
 		Head: ui.Head{Margin: "Run", Title: v.timeAs(r.Now, "2 Jan 2006 15:04").Text + " " + zoneName(v.zone, r.Now), Facts: []ui.Link{{Text: triggerText(r)}, {Text: "id " + r.ID}}},
 		Show: []ui.Choice{
 			{Label: "held " + count(float64(r.Held)), URL: v.with("show", "held"), On: heldOnly},
@@ -174,7 +175,7 @@ func runChange(c rlc.Change) ui.RunChange {
 			row.Level = "warn"
 		}
 		if row.Because == "" {
-			row.Because = ruleTitle(c.Held)
+			row.Because = capital(strings.ReplaceAll(c.Held, "_", " "))
 		}
 	case c.Moves():
 		row.Chip = ui.Chip{Mode: "new", Text: "changed"}

@@ -185,23 +185,25 @@ type Tabs struct {
 
 // Service is the page /services/{service}.
 type Service struct {
-	Head     Head
-	Name     string
-	Verdict  []Part
-	More     string
-	Tiles    []Tile
-	Until    Time
-	Problems []string
-	Tabs     Tabs
-	Query    string
-	Modes    []Choice
-	Sort     string
-	Dir      string
-	Columns  []Column
-	Rows     []QuotaRow
-	Pager    Pager
-	Empty    *Empty
-	Notes    []string
+	Head Head
+	Name string
+	// Recalculate is where the button posts to.
+	Recalculate string
+	Verdict     []Part
+	More        string
+	Tiles       []Tile
+	Until       Time
+	Problems    []string
+	Tabs        Tabs
+	Query       string
+	Modes       []Choice
+	Sort        string
+	Dir         string
+	Columns     []Column
+	Rows        []QuotaRow
+	Pager       Pager
+	Empty       *Empty
+	Notes       []string
 }
 
 // QuotaRow is a line of a service's table.
@@ -224,38 +226,38 @@ type QuotaRow struct {
 
 // Bucket is the page of one bucket or key.
 type Bucket struct {
-	Head      Head
-	Service   string
-	Action    string // where verdicts are posted to
-	Key       string
-	Truths    []Truth
-	Verdict   []Part
-	Resolve   string
-	Coverage  string
-	Read      Link
-	ReadAt    Time
-	Sight     string // what the step hides; "" for nothing
-	Chart     *Chart
-	NoChart   *Empty
-	Days      []Day
-	WhyTitle  string
-	WhyRun    Link
-	Policy    string
-	Steps     []Step
-	Outcome   string
-	WhyEmpty  *Empty
-	Command   string
-	Flags     []FlagRow
-	Episodes  []EpisodeRow
-	EpisodeOf string
-	EpisodeFt []string
-	NoEpisode *Empty
-	History   []HistoryRow
-	Pager     Pager
-	NoHistory *Empty
-	Keys      []QuotaRow // of a bucket that counts per key, where no key is chosen
-	KeysPager Pager
-	Columns   []Column
+	Head Head
+	// Recalculate is where the button posts to.
+	Recalculate string
+	Action      string // where verdicts are posted to
+	Truths      []Truth
+	Verdict     []Part
+	Resolve     string
+	Coverage    string
+	Read        Link
+	ReadAt      Time
+	Sight       string // what the step hides; "" for nothing
+	Chart       *Chart
+	NoChart     *Empty
+	Days        []Day
+	WhyTitle    string
+	WhyRun      Link
+	Policy      string
+	Steps       []Step
+	Outcome     string
+	WhyEmpty    *Empty
+	Command     string
+	Flags       []FlagRow
+	Episodes    []EpisodeRow
+	EpisodeOf   string
+	EpisodeFt   []string
+	NoEpisode   *Empty
+	History     []HistoryRow
+	Pager       Pager
+	NoHistory   *Empty
+	Keys        []QuotaRow // of a bucket that counts per key, where no key is chosen
+	KeysPager   Pager
+	Columns     []Column
 }
 
 // Chart is a figure with its static drawing and the data of its moving one.
@@ -464,7 +466,7 @@ type Run struct {
 	At      Time
 	CanAct  bool
 	SignIn  string
-	Service string
+	Again   string // where the button posts to
 	Verdict []Part
 	More    string
 	Tiles   []Tile
