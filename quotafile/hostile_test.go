@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/quotafile"
@@ -140,16 +142,29 @@ func TestHostileFilesAreRefusedWithinTheirMemory(t *testing.T) {
 	}
 }
 
+// cpu is the processor time that this process has used, collector included.
+func cpu(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
 // BenchmarkHostile shows the time that each refusal takes: the bar is 100 ms
-// for a mebibyte.
+// for a mebibyte. On a loaded two-core machine the dearest took 93 ms of
+// processor time: 10,000 quotas of which the last is wrong. The dearest input
+// made for the purpose took 51 ms.
 func BenchmarkHostile(b *testing.B) {
 	for name, data := range hostile() {
 		for kind, files := range map[string]rlc.Files{"policy": asEvery(data), "quotas": asQuotas(data)} {
 			b.Run(name+"/"+kind, func(b *testing.B) {
 				b.ReportAllocs()
+				before := cpu(b)
 				for b.Loop() {
 					quotafile.Parse(files, nil)
 				}
+				b.ReportMetric(float64((cpu(b)-before).Microseconds())/1000/float64(b.N), "cpu-ms/op")
 			})
 		}
 	}
