@@ -27,29 +27,6 @@ const (
 	day    = 24 * time.Hour
 )
 
-// records is the real store behind the planner's interface.
-type records struct{ *store.DB }
-
-func (r records) Recent(ctx context.Context, service string, since time.Time) (map[string][]rlc.RecentEstimate, error) {
-	all, err := r.DB.Recent(ctx, service, since)
-	out := map[string][]rlc.RecentEstimate{}
-	for id, list := range all {
-		for _, e := range list {
-			out[id] = append(out[id], rlc.RecentEstimate(e))
-		}
-	}
-	return out, err
-}
-
-func (r records) Outbox(ctx context.Context) ([]rlc.OutboxRow, error) {
-	rows, err := r.DB.Outbox(ctx)
-	var out []rlc.OutboxRow
-	for _, o := range rows {
-		out = append(out, rlc.OutboxRow(o))
-	}
-	return out, err
-}
-
 // repo is a config repository in memory: a line of commits.
 type repo struct {
 	mu      sync.Mutex
@@ -198,7 +175,7 @@ func newWorld(t testing.TB, files rlc.Files) *world {
 		}
 	})
 	w := &world{
-		t: t, db: db, clock: now, records: records{db},
+		t: t, db: db, clock: now, records: db,
 		repo:    &repo{edited: map[string]map[string]string{}},
 		history: &history{series: map[string]func(time.Time) float64{}, problem: map[string]rlc.HistoryProblem{}, err: map[string]error{}},
 		pub:     &publisher{open: map[string]rlc.Proposal{}},

@@ -55,9 +55,9 @@ type past struct {
 	lowered   map[string]bool      // lowered within the last day
 }
 
-func (p *Planner) past(ctx context.Context, now time.Time, was *earlier, service string, quotas []rlc.Quota) (*past, error) {
+func (p *Planner) past(ctx context.Context, now time.Time, was *earlier, service string) (*past, error) {
 	x := &past{
-		day: limits(was.day, service, quotas), week: limits(was.week, service, quotas),
+		day: limits(was.day, service), week: limits(was.week, service),
 		first: map[string]rlc.Limit{}, lowered: map[string]bool{},
 	}
 	// What was merged within the week, the newest first.
@@ -96,17 +96,13 @@ func (x *past) at(then map[string]rlc.Limit, id string) *rlc.Limit {
 	return nil
 }
 
-// limits are the limits that a service had in these files, by quota ID. Where
-// its quotas.yaml was invalid, what was in force is not known and the limits in
-// force now stand for it, so that no step is measured against nothing.
-func limits(files rlc.Files, service string, now []rlc.Quota) map[string]rlc.Limit {
-	var quotas []rlc.Quota
-	if data, ok := files[quotafile.QuotasPath(service)]; ok {
-		var problems []rlc.Problem
-		_, quotas, problems = quotafile.ParseQuotas(quotafile.QuotasPath(service), data)
-		if slices.ContainsFunc(problems, func(p rlc.Problem) bool { return !p.Warning }) {
-			quotas = now
-		}
+// limits are the limits that a service had in these files, by quota ID. Of an
+// invalid quotas.yaml nothing is known.
+func limits(files rlc.Files, service string) map[string]rlc.Limit {
+	name := quotafile.QuotasPath(service)
+	_, quotas, problems := quotafile.ParseQuotas(name, files[name])
+	if slices.ContainsFunc(problems, func(p rlc.Problem) bool { return !p.Warning }) {
+		return nil
 	}
 	byID := make(map[string]rlc.Limit, len(quotas))
 	for _, q := range quotas {

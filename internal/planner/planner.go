@@ -101,7 +101,6 @@ type Records interface {
 	RunByID(ctx context.Context, id string) (rlc.Run, error)
 	Runs(ctx context.Context, p rlc.Page) ([]rlc.Run, int, error)
 	UnfinishedRuns(ctx context.Context) ([]rlc.Run, error)
-	LatestChanges(ctx context.Context, service string) ([]rlc.Change, error)
 	Recent(ctx context.Context, service string, since time.Time) (map[string][]rlc.RecentEstimate, error)
 	Verdicts(ctx context.Context, service string) ([]rlc.Verdict, error)
 
@@ -109,7 +108,6 @@ type Records interface {
 	ProposalByID(ctx context.Context, id string) (rlc.Proposal, error)
 	Published(ctx context.Context, epoch uint64, p rlc.Proposal, audit *rlc.AuditEntry) error
 	Outbox(ctx context.Context) ([]rlc.OutboxRow, error)
-	OutboxDone(ctx context.Context, proposalID string) error
 	OutboxFailed(ctx context.Context, proposalID, reason string, notBefore time.Time) error
 }
 

@@ -48,10 +48,6 @@ func (p *Planner) publish(ctx context.Context, run rlc.Run) error {
 }
 
 func (p *Planner) publishOne(ctx context.Context, row rlc.OutboxRow, proposal rlc.Proposal) error {
-	if proposal.State != rlc.Pending {
-		// Decided meanwhile, or published and recorded before the row went.
-		return p.cfg.Records.OutboxDone(ctx, proposal.ID)
-	}
 	published, err := p.cfg.Publisher.Publish(ctx, proposal)
 	if err != nil {
 		err = fmt.Errorf("publish %s: %w", proposal.ID, err)

@@ -273,12 +273,12 @@ func TestAPersonsEditIsHeldAndTheRestGoesOn(t *testing.T) {
 }
 
 func TestARejectedProposalStaysAway(t *testing.T) {
-	w := one(t, 100, wave(100))
+	w := one(t, 80, wave(100))
 	w.cron() // 130
 	w.reject("geo", "we shed above 100")
 	w.clock = now.Add(day)
 	run := w.cron()
-	if c := w.all(); c.Held != "rejected" || c.New.Rate != 100 || !strings.Contains(c.HeldWhy, "ada rejected this on 2026-03-18 (we shed above 100)") {
+	if c := w.all(); c.Held != "rejected" || c.New.Rate != 80 || !strings.Contains(c.HeldWhy, "ada rejected this on 2026-03-18 (we shed above 100)") {
 		t.Errorf("the next day: %+v, want held", c)
 	}
 	if run.Result != rlc.ResultOK || run.Changed != 0 || len(w.pub.commits) != 1 {
@@ -294,7 +294,7 @@ func TestARejectedProposalStaysAway(t *testing.T) {
 }
 
 func TestARejectedProposalComesBackAfterThirtyDays(t *testing.T) {
-	w := one(t, 100, wave(100))
+	w := one(t, 80, wave(100))
 	w.cron()
 	w.reject("geo", "")
 	w.clock = now.Add(30*day - time.Minute)
@@ -310,7 +310,7 @@ func TestARejectedProposalComesBackAfterThirtyDays(t *testing.T) {
 }
 
 func TestAPersonsReviewIsLeftAlone(t *testing.T) {
-	w := one(t, 100, wave(100))
+	w := one(t, 80, wave(100))
 	w.cron()
 	p := w.openProposal("geo")
 	p.Human = true

@@ -88,7 +88,7 @@ func (p *Planner) newJob(ctx context.Context, run *rlc.Run, h *head, was *earlie
 	for _, q := range quotas {
 		j.current[q.ID()] = q
 	}
-	if j.past, err = p.past(ctx, run.Now, was, service.Name, quotas); err != nil {
+	if j.past, err = p.past(ctx, run.Now, was, service.Name); err != nil {
 		return nil, err
 	}
 	if j.edited, err = p.cfg.Repo.Edited(ctx, service.Name); err != nil {
