@@ -225,6 +225,9 @@ func (c *client) translate(err error) error {
 	}
 	switch e.Type {
 	case v1.ErrBadResponse:
+		if strings.HasPrefix(e.Msg, "unexpected value type") { // a string
+			return fmt.Errorf("%w: %s", ErrWrongType, clip(e.Msg))
+		}
 		return fmt.Errorf("%w: %s", ErrNotPrometheus, clip(e.Msg))
 	case v1.ErrTimeout, v1.ErrCanceled:
 		return fmt.Errorf("%w: %s", ErrBusy, clip(e.Msg))

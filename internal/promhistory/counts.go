@@ -29,7 +29,7 @@ const requestsTotal = "rlc_enforcer_requests_total"
 func (r *Reader) Counts(ctx context.Context, service string, window time.Duration, now time.Time) ([]rlc.Count, error) {
 	m, by := requestsTotal, "service, bucket, outcome"
 	if service != "" {
-		m += fmt.Sprintf("{service=%s}", strconv.Quote(service))
+		m += fmt.Sprintf("{service=%s}", strconv.QuoteToASCII(service))
 		by += ", caller, procedure"
 	}
 	w := fmt.Sprintf("%ds", int(max(window, time.Second).Seconds()))

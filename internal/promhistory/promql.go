@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/openrlc/rlc"
 )
@@ -14,7 +15,7 @@ const placeholder = "${service}"
 // expand puts a service's name where expr says ${service}. Inside a quoted
 // string the name is escaped for that kind of quote; in a regular expression
 // matcher its characters stand for themselves. Anywhere else, and between
-// backticks where the name holds one, it is refused: a name is data and never
+// backticks where they cannot hold it, it is refused: a name is data and never
 // becomes query.
 func expand(expr, service string) (string, error) {
 	var out strings.Builder
@@ -35,6 +36,9 @@ func expand(expr, service string) (string, error) {
 			}
 			name := service
 			if op := strings.TrimRight(expr[:i], " \t\r\n"); strings.HasSuffix(op, "=~") || strings.HasSuffix(op, "!~") {
+				if !utf8.ValidString(service) {
+					return "", fmt.Errorf("%w: service %q is not UTF-8 and cannot stand in a regular expression", rlc.ErrInvalid, service)
+				}
 				name = regexp.QuoteMeta(service)
 			}
 			if strings.Contains(expr[i:end], placeholder) {
@@ -74,12 +78,12 @@ func closing(expr string, i int) int {
 func escape(name string, quote byte) (string, error) {
 	if quote == '`' {
 		// Raw strings have no escapes, and lose carriage returns.
-		if strings.ContainsAny(name, "`\r") {
+		if strings.ContainsAny(name, "`\r\uFFFD") || !utf8.ValidString(name) {
 			return "", fmt.Errorf("%w: service %q cannot stand between backticks", rlc.ErrInvalid, name)
 		}
 		return name, nil
 	}
-	q := strconv.Quote(name)
+	q := strconv.QuoteToASCII(name)
 	q = q[1 : len(q)-1]
 	if quote == '"' {
 		return q, nil

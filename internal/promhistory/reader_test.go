@@ -350,7 +350,7 @@ func TestNothingLaterThanNowIsRead(t *testing.T) {
 func TestAGapStaysAGapAndIsReadAgainWhileItMayBeMended(t *testing.T) {
 	w := newWorld(t, nil)
 	gapped := now.Add(-20 * time.Hour).Truncate(time.Hour)
-	w.fill(rates(now.Add(-5*day), now.Add(3*day), func(t time.Time) float64 {
+	w.fill(rates(now.Add(-5*day).Truncate(day), now.Add(3*day), func(t time.Time) float64 {
 		if !t.Before(gapped) && t.Before(gapped.Add(10*time.Minute)) {
 			return math.NaN()
 		}
@@ -456,7 +456,7 @@ func TestKeysBeyondTheMaximumAreLeftOutSmallestFirst(t *testing.T) {
 		if i == 5 {
 			from = now.Add(-day)
 		}
-		all = append(all, rates(from, now, always(float64(1+i*i*10)), "client", fmt.Sprint("c", i)))
+		all = append(all, rates(from, now, always(float64(1+i*i*i*10)), "client", fmt.Sprint("c", i)))
 	}
 	w.fill(all...)
 	s := service(callers())
@@ -500,7 +500,7 @@ func TestSourcesAreStitchedByTheHour(t *testing.T) {
 			w := newWorld(t, nil)
 			w.fill(
 				metric("rate1m", begins, now, always(c.rule), "service", "geo", "client", "a"),
-				metric("raw", now.Add(-6*day), now, always(5), "service", "geo", "client", "a"),
+				metric("raw", now.Add(-6*day).Truncate(day), now, always(5), "service", "geo", "client", "a"),
 			)
 			p := profile()
 			p.Sources = append(p.Sources, `sum by (client) (raw{service="${service}"})`)
@@ -540,20 +540,20 @@ func TestHealthTargetsAndRefusalsAreHonoured(t *testing.T) {
 		return !t.Before(at) && t.Before(at.Add(time.Duration(minutes)*time.Minute))
 	}
 	w.fill(
-		rates(now.Add(-2*day), now, always(10), "client", "a"),
-		metric("dropped", now.Add(-2*day), now, func(t time.Time) float64 {
+		rates(now.Add(-2*day).Truncate(day), now, always(10), "client", "a"),
+		metric("dropped", now.Add(-2*day).Truncate(day), now, func(t time.Time) float64 {
 			if in(t, 3, 60) {
 				return 4
 			}
 			return 0
 		}, "service", "geo", "client", "a"),
-		metric("fine", now.Add(-2*day), now, func(t time.Time) float64 {
+		metric("fine", now.Add(-2*day).Truncate(day), now, func(t time.Time) float64 {
 			if in(t, 1, 6) {
 				return 0
 			}
 			return 1
 		}, "service", "geo"),
-		metric("targets", now.Add(-2*day), now, func(t time.Time) float64 {
+		metric("targets", now.Add(-2*day).Truncate(day), now, func(t time.Time) float64 {
 			if in(t, 2, 15) {
 				return 0.74
 			}
