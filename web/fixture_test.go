@@ -70,6 +70,15 @@ type fixture struct {
 	acts []string // what was done, in order
 }
 
+// The made traffic and what policies say of it are the same in every test, so
+// they are made once.
+var made, computed sync.Map
+
+func once[T any](m *sync.Map, id string, make func() T) T {
+	f, _ := m.LoadOrStore(id, sync.OnceValue(make))
+	return f.(func() T)()
+}
+
 type traffic struct {
 	bucket  string
 	key     rlc.Key
@@ -192,9 +201,12 @@ func (f *fixture) service(t testing.TB, name string, all []traffic) {
 	t.Helper()
 	var quotas []rlc.Quota
 	for i, x := range all {
-		start, values := x.values(uint64(len(name)*100 + i))
-		h := stat.Summarise(time.Minute, start, values)
-		h.Source = "fixture"
+		h := once(&made, fmt.Sprintf("%s/%d", name, i), func() rlc.History {
+			start, values := x.values(uint64(len(name)*100 + i))
+			h := stat.Summarise(time.Minute, start, values)
+			h.Source = "fixture"
+			return h
+		})
 		id := rlc.QuotaID(x.bucket, x.key)
 		f.history[name+"|"+id] = h
 		if x.force > 0 {
@@ -214,6 +226,11 @@ func (f *fixture) service(t testing.TB, name string, all []traffic) {
 
 // compute is what a run would find for one quota.
 func (f *fixture) compute(t testing.TB, service, run string, x traffic) rlc.Change {
+	t.Helper()
+	return once(&computed, service+"|"+rlc.QuotaID(x.bucket, x.key), func() rlc.Change { return f.computeAnew(t, service, run, x) })
+}
+
+func (f *fixture) computeAnew(t testing.TB, service, run string, x traffic) rlc.Change {
 	t.Helper()
 	spec := rlc.PolicySpec{Kind: "historical", Params: rlc.Params{"headroom": 0.3}}
 	policy, err := policies.Builtin().New(spec)

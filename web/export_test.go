@@ -1,0 +1,25 @@
+package web
+
+// Route is one line of the list of routes, for tests outside the package.
+type Route struct{ Method, Path, Role string }
+
+// Routes is the list of routes.
+func Routes() []Route {
+	var out []Route
+	for _, r := range (&server{}).routes() {
+		out = append(out, Route{r.method, r.path, string(r.role)})
+	}
+	return out
+}
+
+// Inert and Count are format's, for tests outside the package.
+var (
+	Inert   = inert
+	Rate    = rate
+	Percent = percent
+	Signed  = signed
+	Plain   = plain
+)
+
+// OpenAPI is the API's description.
+var OpenAPI = openAPI

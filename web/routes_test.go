@@ -1,0 +1,197 @@
+package web_test
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/openrlc/rlc/web"
+)
+
+// request sends one request from a loopback address; change adjusts it.
+func request(h http.Handler, method, target, body string, change func(*http.Request)) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, target, strings.NewReader(body))
+	r.Host, r.RemoteAddr = "127.0.0.1:8080", "127.0.0.1:50000"
+	if change != nil {
+		change(r)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func get(h http.Handler, target string) *httptest.ResponseRecorder {
+	return request(h, "GET", target, "", nil)
+}
+
+func bearer(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) }
+
+// filled puts things of the fixture into a route's path.
+func filled(path string) string {
+	return strings.NewReplacer("{service}", "checkout", "{bucket}", "mobile-create", "{id}", map[bool]string{true: "cron-2026-12-02T060000Z", false: "cron-2026-12-02T060000Z-checkout"}[strings.Contains(path, "/runs/")],
+		"{version}", "x", "{path...}", "app.css", "{$}", "").Replace(path)
+}
+
+func TestEveryRouteHasARole(t *testing.T) {
+	computes := []string{"/api/v1/plan", "/api/v1/backtest"} // a POST that changes nothing
+	session := []string{"/login", "/logout"}
+	for _, r := range web.Routes() {
+		want := "actor"
+		switch {
+		case r.Method == "GET" && (slices.Contains([]string{"/healthz", "/readyz", "/favicon.ico", "/login"}, r.Path) || strings.HasPrefix(r.Path, "/static/")):
+			want = "anyone"
+		case r.Method == "GET", slices.Contains(computes, r.Path):
+			want = "viewer"
+		case slices.Contains(session, r.Path):
+			want = "anyone"
+		}
+		if r.Role != want {
+			t.Errorf("%s %s is for %q, want %q", r.Method, r.Path, r.Role, want)
+		}
+	}
+}
+
+// Every route is asked by five identities; only those whose role reaches may
+// pass.
+func TestRolesDecide(t *testing.T) {
+	identities := []struct {
+		name   string
+		reach  string
+		change func(*http.Request)
+	}{
+		{"loopback", "viewer", nil},
+		{"another machine", "anyone", func(r *http.Request) { r.RemoteAddr = "192.0.2.7:4000" }},
+		{"a rebound name", "anyone", func(r *http.Request) { r.Host = "evil.example:8080" }},
+		{"through a proxy", "anyone", func(r *http.Request) { r.Header.Set("X-Forwarded-For", "192.0.2.7") }},
+		{"a wrong token", "anyone", func(r *http.Request) { r.Header.Set("Authorization", "Bearer wrong") }},
+		{"the token", "actor", bearer},
+	}
+	rank := map[string]int{"anyone": 0, "viewer": 1, "actor": 2}
+	f := newFixture(t)
+	h := f.handler(t)
+	for _, route := range web.Routes() {
+		for _, who := range identities {
+			w := request(h, route.Method, filled(route.Path), "", who.change)
+			refused := w.Code == http.StatusUnauthorized && !strings.Contains(w.Body.String(), "That is not the token")
+			if want := rank[who.reach] < rank[route.Role]; refused != want {
+				t.Errorf("%s %s by %s: status %d, want refused %v", route.Method, route.Path, who.name, w.Code, want)
+			}
+		}
+	}
+}
+
+func TestNoGETChangesAnything(t *testing.T) {
+	f := newFixture(t)
+	h := f.handler(t)
+	for _, route := range web.Routes() {
+		if route.Method == "GET" {
+			if w := request(h, "GET", filled(route.Path), "", bearer); w.Code >= 500 {
+				t.Errorf("GET %s: %d %s", route.Path, w.Code, w.Body)
+			}
+		}
+	}
+	if did := f.done(); len(did) > 0 {
+		t.Errorf("reading did %q", did)
+	}
+}
+
+func TestTheDescriptionNamesEveryRouteOfTheAPI(t *testing.T) {
+	var doc struct {
+		Paths map[string]map[string]json.RawMessage `json:"paths"`
+	}
+	if err := json.Unmarshal(web.OpenAPI, &doc); err != nil {
+		t.Fatal(err)
+	}
+	var described, routed []string
+	for path, methods := range doc.Paths {
+		for m := range methods {
+			described = append(described, strings.ToUpper(m)+" "+path)
+		}
+	}
+	for _, r := range web.Routes() {
+		if strings.HasPrefix(r.Path, "/api/v1/") {
+			routed = append(routed, r.Method+" "+r.Path)
+		}
+	}
+	slices.Sort(described)
+	slices.Sort(routed)
+	if !slices.Equal(described, routed) {
+		t.Errorf("described\n%s\nrouted\n%s", strings.Join(described, "\n"), strings.Join(routed, "\n"))
+	}
+}
+
+func TestAnotherMethodNamesTheRightOne(t *testing.T) {
+	w := request(newFixture(t).handler(t), "POST", "/api/v1/services", "{}", bearer)
+	if w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != "GET" {
+		t.Errorf("status %d, Allow %q", w.Code, w.Header().Get("Allow"))
+	}
+}
+
+var current = regexp.MustCompile(`(?i)current`)
+
+var hrefs = regexp.MustCompile(`(?:href|action)="([^"]*)"`)
+
+// Every link on every page leads somewhere, and no page calls a limit by the
+// word that mixes desired with live.
+func TestNoDeadLinks(t *testing.T) {
+	f := newFixture(t)
+	h := f.handler(t)
+	seen := map[string]bool{}
+	todo := []string{"/"}
+	for len(todo) > 0 && len(seen) < 400 {
+		target := todo[0]
+		todo = todo[1:]
+		if seen[target] {
+			continue
+		}
+		seen[target] = true
+		w := request(h, "GET", target, "", bearer)
+		if w.Code != http.StatusOK && w.Code != http.StatusFound {
+			t.Errorf("GET %s: %d", target, w.Code)
+			continue
+		}
+		if !strings.HasPrefix(w.Header().Get("Content-Type"), "text/html") {
+			continue
+		}
+		page := w.Body.String()
+		if current.MatchString(strings.NewReplacer("aria-current", "", "current-password", "", "currentColor", "").Replace(page)) {
+			t.Errorf("%s says %q", target, "current")
+		}
+		for _, m := range hrefs.FindAllStringSubmatch(page, -1) {
+			u, err := url.Parse(strings.NewReplacer("&amp;", "&", "&#34;", `"`, "&#39;", "'").Replace(m[1]))
+			if err != nil || u.Scheme != "" || u.Host != "" {
+				t.Errorf("%s leads to %q", target, m[1])
+				continue
+			}
+			if !strings.HasPrefix(u.EscapedPath(), "/") || strings.Contains(m[0], "action=") || u.Query().Has("dir") {
+				continue
+			}
+			todo = append(todo, u.RequestURI())
+		}
+	}
+	if len(seen) < 60 {
+		t.Errorf("only %d addresses were found", len(seen))
+	}
+}
+
+func TestReadinessSaysWhyToViewersOnly(t *testing.T) {
+	f := newFixture(t)
+	h := f.handler(t)
+	if w := get(h, "/readyz"); w.Code != 200 {
+		t.Errorf("ready: %d", w.Code)
+	}
+	f.notReady = []string{"no snapshot yet"}
+	if w := get(h, "/readyz"); w.Code != 503 || !strings.Contains(w.Body.String(), "no snapshot yet") {
+		t.Errorf("not ready: %d %s", w.Code, w.Body)
+	}
+	w := request(h, "GET", "/readyz", "", func(r *http.Request) { r.RemoteAddr = "192.0.2.7:1" })
+	if b, _ := io.ReadAll(w.Body); w.Code != 503 || strings.Contains(string(b), "snapshot") {
+		t.Errorf("from another machine: %d %s", w.Code, b)
+	}
+}
