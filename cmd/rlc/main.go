@@ -1,0 +1,179 @@
+// Command rlc is the Rate Limit Configurator: it turns weeks of request-rate
+// history into quotas that people review.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/config"
+)
+
+// The exit codes, the same for every command.
+const (
+	exitOK         = 0
+	exitError      = 1
+	exitChanges    = 2 // plan found changes
+	exitInvalid    = 3 // the input was refused
+	exitRefused    = 4 // a guard refused
+	exitAuthorised = 5 // not authorised
+)
+
+// exit is an error that carries its code. A nil err prints nothing.
+type exit struct {
+	code int
+	err  error
+}
+
+func (e exit) Error() string {
+	if e.err == nil {
+		return ""
+	}
+	return e.err.Error()
+}
+
+func (e exit) Unwrap() error { return e.err }
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	// A second signal ends the process at once.
+	context.AfterFunc(ctx, stop)
+	root := command()
+	err := root.ExecuteContext(ctx)
+	return code(err)
+}
+
+func code(err error) int {
+	if err == nil {
+		return exitOK
+	}
+	var e exit
+	if errors.As(err, &e) {
+		if e.err != nil {
+			fmt.Fprintln(os.Stderr, "rlc:", e.err)
+		}
+		return e.code
+	}
+	fmt.Fprintln(os.Stderr, "rlc:", err)
+	switch {
+	case errors.Is(err, rlc.ErrInvalid):
+		return exitInvalid
+	case errors.Is(err, rlc.ErrRefused):
+		return exitRefused
+	}
+	return exitError
+}
+
+func command() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "rlc",
+		Short: "The Rate Limit Configurator: quotas computed from traffic, reviewed by people",
+		Long: `RLC reads weeks of request-rate history, computes a safe quota for every
+(service, caller, procedure), commits the numbers to a git repository where
+people review them, and hands what is merged to the enforcers. Before a limit
+drops anything, it shows what the limit would have dropped.
+
+Start with "rlc demo": the whole loop on one machine.
+
+Data goes to stdout, progress and logs to stderr. Each flag may be given as an
+environment variable: --run-deadline is RLC_RUN_DEADLINE, and a secret may come
+from the file that RLC_TOKEN_FILE names.
+
+Exit codes: 0 ok, 1 error, 2 changes found (plan), 3 invalid input, 4 a guard
+refused, 5 not authorised.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.NoArgs,
+	}
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return exit{exitInvalid, fmt.Errorf("%w; see %q", err, c.CommandPath()+" --help")}
+	})
+	root.PersistentFlags().BoolP("verbose", "v", false, "log what happens inside, to stderr")
+	root.AddCommand(demoCommand(), runCommand(), planCommand(), explainCommand(), followCommand(),
+		validateCommand(), backtestCommand(), evaluateCommand(), versionCommand())
+	root.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+	for _, c := range root.Commands() {
+		fromEnvironment(c)
+		wrapArgs(c)
+	}
+	return root
+}
+
+// wrapArgs makes a wrong number of arguments an invalid input.
+func wrapArgs(c *cobra.Command) {
+	check := c.Args
+	if check == nil {
+		return
+	}
+	c.Args = func(c *cobra.Command, args []string) error {
+		if err := check(c, args); err != nil {
+			return exit{exitInvalid, fmt.Errorf("%w; usage: %s", err, c.UseLine())}
+		}
+		return nil
+	}
+}
+
+// fromEnvironment lets RLC_<FLAG> stand in for a flag that was not given.
+func fromEnvironment(c *cobra.Command) {
+	c.PreRunE = func(c *cobra.Command, _ []string) error {
+		var bad error
+		for _, name := range []string{"listen", "data", "server", "token", "output", "service", "now", "schedule"} {
+			f := c.Flags().Lookup(name)
+			if f == nil || f.Changed {
+				continue
+			}
+			v, err := config.Env(name, f.DefValue)
+			if err == nil && v != f.DefValue {
+				err = c.Flags().Set(name, v)
+			}
+			bad = errors.Join(bad, err)
+		}
+		if bad != nil {
+			return exit{exitInvalid, bad}
+		}
+		return nil
+	}
+}
+
+func logger(c *cobra.Command) *slog.Logger {
+	level := slog.LevelWarn
+	if v, _ := c.Flags().GetBool("verbose"); v {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			version, revision := "devel", ""
+			if info, ok := debug.ReadBuildInfo(); ok {
+				if v := info.Main.Version; v != "" && v != "(devel)" {
+					version = v
+				}
+				for _, s := range info.Settings {
+					if s.Key == "vcs.revision" {
+						revision = " " + s.Value
+					}
+				}
+				fmt.Fprintf(c.OutOrStdout(), "rlc %s%s %s\n", version, revision, info.GoVersion)
+				return nil
+			}
+			fmt.Fprintln(c.OutOrStdout(), "rlc", version)
+			return nil
+		},
+	}
+}

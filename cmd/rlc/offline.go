@@ -1,0 +1,251 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/backtest"
+	"github.com/openrlc/rlc/policies"
+	"github.com/openrlc/rlc/quotafile"
+)
+
+func validateCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "validate PATH…",
+		Short: "Check config files, without any server",
+		Long: `Checks a config repository, a service's folder or a single file, with the same
+code that runs before a commit and in the enforcer. Prints every error at once
+as file:line:col: message; hint. Exit code 3 says that something is invalid;
+warnings alone leave it 0.`,
+		Example: "  rlc validate .\n  rlc validate services/checkout services/search/policy.yaml",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			var all []rlc.Problem
+			for _, path := range args {
+				problems, err := quotafile.Validate(path, policies.Builtin().Check)
+				if err != nil {
+					return exit{exitInvalid, err}
+				}
+				all = append(all, problems...)
+			}
+			bad := 0
+			for _, p := range all {
+				if !p.Warning {
+					bad++
+				}
+			}
+			if out, _ := c.Flags().GetString("output"); out == "json" {
+				if all == nil {
+					all = []rlc.Problem{}
+				}
+				if err := writeJSON(c.OutOrStdout(), map[string]any{"problems": all}); err != nil {
+					return err
+				}
+			} else {
+				for _, p := range all {
+					fmt.Fprintln(c.OutOrStdout(), p)
+				}
+			}
+			if bad > 0 {
+				return exit{exitInvalid, fmt.Errorf("%d errors, %d warnings", bad, len(all)-bad)}
+			}
+			fmt.Fprintf(c.ErrOrStderr(), "valid, %d warnings\n", len(all))
+			return nil
+		},
+	}
+	c.Flags().StringP("output", "o", "text", "text or json")
+	return c
+}
+
+func backtestCommand() *cobra.Command {
+	var csv, bucket, key, from, until string
+	var rate float64
+	var burst int64
+	c := &cobra.Command{
+		Use:   "backtest (--csv FILE | --service S --bucket B [--key K]) --rate N [--burst N]",
+		Short: "What a limit would have dropped",
+		Long: `Replays past traffic against a limit. With --csv no server is needed: the file
+is timestamp_rfc3339,rps, each row the mean rate over the step that starts at its
+timestamp; a missing row is a gap. With --service the running server replays the
+history it has stored.
+
+At one-minute steps the replay sees sustained excess, not bursts within a step.`,
+		Example: "  rlc backtest --csv traffic.csv --rate 400\n  rlc backtest --service checkout --bucket callers --key caller=search --rate 400 -o json",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if !c.Flags().Changed("rate") {
+				return exit{exitInvalid, errors.New("--rate is required: requests per second")}
+			}
+			if !c.Flags().Changed("burst") {
+				burst = int64(max(1, 2*rate))
+			}
+			limit := rlc.Limit{Rate: rlc.Rate(rate), Burst: rlc.Burst(burst)}
+			if err := limit.Valid(); err != nil {
+				return exit{exitInvalid, err}
+			}
+			service, _ := c.Flags().GetString("service")
+			var result rlc.Backtest
+			switch {
+			case csv != "" && service != "":
+				return exit{exitInvalid, errors.New("give --csv or --service, not both")}
+			case csv != "":
+				var err error
+				if result, err = backtestCSV(c.InOrStdin(), csv, limit); err != nil {
+					return err
+				}
+			case service != "" && bucket != "":
+				k, err := rlc.ParseKey(key)
+				if err != nil {
+					return exit{exitInvalid, err}
+				}
+				body := map[string]any{"service": service, "bucket": bucket, "key": k, "rate": rate, "burst": burst}
+				for name, v := range map[string]string{"from": from, "until": until} {
+					if v != "" {
+						body[name] = v
+					}
+				}
+				if err := dial(c).do(c.Context(), http.MethodPost, "/api/v1/backtest", nil, body, &result); err != nil {
+					return err
+				}
+			default:
+				return exit{exitInvalid, errors.New("give --csv FILE, or --service S with --bucket B")}
+			}
+			if out, _ := c.Flags().GetString("output"); out == "json" {
+				if result.Episodes == nil {
+					result.Episodes = []rlc.Episode{}
+				}
+				return writeJSON(c.OutOrStdout(), result)
+			}
+			return backtestText(c.OutOrStdout(), limit, result)
+		},
+	}
+	serverFlags(c)
+	c.Flags().StringVar(&csv, "csv", "", "file of timestamp_rfc3339,rps; - for standard input")
+	c.Flags().String("service", "", "a service of the running server")
+	c.Flags().StringVar(&bucket, "bucket", "", "its bucket")
+	c.Flags().StringVar(&key, "key", "", "the bucket's key, e.g. caller=search")
+	c.Flags().StringVar(&from, "from", "", "start of the window, RFC 3339; default: four weeks ago")
+	c.Flags().StringVar(&until, "until", "", "end of the window, RFC 3339; default: now")
+	c.Flags().Float64Var(&rate, "rate", 0, "the limit's rate, requests per second")
+	c.Flags().Int64Var(&burst, "burst", 0, "requests admitted at one instant above the rate; default twice the rate")
+	c.Flags().StringP("output", "o", "text", "text or json")
+	return c
+}
+
+func backtestCSV(stdin io.Reader, file string, limit rlc.Limit) (rlc.Backtest, error) {
+	in := stdin
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return rlc.Backtest{}, exit{exitInvalid, err}
+		}
+		defer f.Close()
+		in = f
+	}
+	step, start, values, err := backtest.ReadCSV(in)
+	if err != nil {
+		return rlc.Backtest{}, exit{exitInvalid, fmt.Errorf("%s: %w", file, err)}
+	}
+	return backtest.Replay(step, backtest.Samples(step, start, values), limit), nil
+}
+
+func backtestText(w io.Writer, limit rlc.Limit, b rlc.Backtest) error {
+	least := ""
+	if b.AtLeast {
+		least = "at least "
+	}
+	fmt.Fprintf(w, "A limit of %g/s with a burst of %d would have dropped %s%.0f of %.0f requests (%s) in %d episodes.\n",
+		float64(limit.Rate), limit.Burst, least, b.Drops, b.Requests, percent(float64(b.Share)), len(b.Episodes))
+	if b.Worst != nil {
+		fmt.Fprintf(w, "Worst step: %s at %.4g/s.\n", b.Worst.At.UTC().Format(time.RFC3339), float64(b.Worst.Rate))
+	}
+	fmt.Fprintf(w, "Steps of %g s: shorter bursts are not visible.\n", b.Step)
+	if len(b.Episodes) == 0 {
+		return nil
+	}
+	t := tabwriter.NewWriter(w, 2, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "FROM\tLASTED\tPEAK\tDROPPED\tSHARE")
+	for _, e := range b.Episodes {
+		fmt.Fprintf(t, "%s\t%s\t%.4g/s\t%.0f\t%s\n", e.From.UTC().Format(time.RFC3339), e.Until.Sub(e.From), float64(e.Peak), e.Drops, percent(float64(e.Share)))
+	}
+	return t.Flush()
+}
+
+func evaluateCommand() *cobra.Command {
+	var e policies.Evaluation
+	var params []string
+	var out string
+	c := &cobra.Command{
+		Use:   "evaluate --traces DIR --policy KIND --protocol weekly|daily [--param name=value] --out FILE",
+		Short: "Walk-forward forecasts of a policy on recorded traces",
+		Long: `Trains a policy on each origin's past and writes what it forecasts for the time
+after it, as series,origin,timestamp,q50,q99: the bare estimate, without guards,
+rounding or floor. DIR holds csv/ and origins_weekly.csv or origins_daily.csv.`,
+		Example: "  rlc evaluate --traces traces --policy historical --protocol weekly --param headroom=0.2 --out forecast.csv",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			for flag, v := range map[string]string{"traces": e.Traces, "out": out} {
+				if v == "" {
+					return exit{exitInvalid, fmt.Errorf("--%s is required", flag)}
+				}
+			}
+			e.Policy.Params = rlc.Params{}
+			for _, p := range params {
+				name, value, ok := strings.Cut(p, "=")
+				if !ok {
+					return exit{exitInvalid, fmt.Errorf("--param %q: want name=value", p)}
+				}
+				e.Policy.Params[name] = paramValue(value)
+			}
+			e.Progress = func(done, total int, series string) {
+				fmt.Fprintf(c.ErrOrStderr(), "%d of %d: %s\n", done, total, series)
+			}
+			f, err := os.CreateTemp(dirOf(out), ".evaluate-*")
+			if err != nil {
+				return err
+			}
+			defer os.Remove(f.Name())
+			if err := e.Write(c.Context(), f); err != nil {
+				f.Close()
+				return err
+			}
+			if err := f.Close(); err != nil {
+				return err
+			}
+			return os.Rename(f.Name(), out)
+		},
+	}
+	c.Flags().StringVar(&e.Traces, "traces", "", "folder with csv/ and the origins")
+	c.Flags().StringVar(&e.Policy.Kind, "policy", "historical", "the policy's kind")
+	c.Flags().StringVar(&e.Protocol, "protocol", "weekly", "weekly or daily")
+	c.Flags().StringArrayVar(&params, "param", nil, "a parameter of the policy, e.g. headroom=0.2; repeatable")
+	c.Flags().StringVar(&out, "out", "", "file to write")
+	return c
+}
+
+func paramValue(s string) any {
+	if f, err := strconv.ParseFloat(s, 64); err == nil {
+		return f
+	}
+	if b, err := strconv.ParseBool(s); err == nil {
+		return b
+	}
+	return s
+}
+
+func dirOf(path string) string {
+	if i := strings.LastIndexByte(path, '/'); i >= 0 {
+		return path[:i+1]
+	}
+	return "."
+}

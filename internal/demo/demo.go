@@ -1,0 +1,234 @@
+// Package demo is the whole loop on one machine: real request-rate traces moved
+// to now, a config repository, and live traffic through the embedded enforcer.
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/enforcer"
+	"github.com/openrlc/rlc/gitsync"
+	"github.com/openrlc/rlc/internal/app"
+	"github.com/openrlc/rlc/internal/config"
+	"github.com/openrlc/rlc/internal/planner"
+	"github.com/openrlc/rlc/internal/promserver"
+)
+
+// weeks of history that the demo shows.
+const history = 28 * 24 * time.Hour
+
+// Options are what the command line says.
+type Options struct {
+	Listen   string    // address of the pages; default 127.0.0.1:8080
+	Data     string    // folder for everything; default demo-data
+	Ready    io.Writer // gets "ready: http://…"
+	Progress io.Writer // gets what goes on
+	Log      *slog.Logger
+	// Storm turns the retry storm of one caller on or off; on by default.
+	Calm bool
+}
+
+// Run carries the demo until ctx ends. Started again on the same data it goes
+// on where it stopped.
+func Run(ctx context.Context, o Options) error {
+	say := func(format string, args ...any) { fmt.Fprintf(o.Progress, format+"\n", args...) }
+	a, err := app.Open(ctx, config.Server{Listen: o.Listen, Data: o.Data}, app.Options{
+		Log: o.Log, Files: ConfigFiles(), Author: gitsync.Person{Name: "Dana Demo", Email: "dana@demo.invalid"},
+	})
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+
+	if err := backfill(ctx, a, time.Now(), say); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return a.Serve(ctx) })
+	g.Go(func() error { return replay(ctx, a.Enforcer, !o.Calm) })
+	g.Go(func() error {
+		err := prepare(ctx, a, say)
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+		if ctx.Err() == nil {
+			say("pages:      %s", a.URL)
+			say("sign in:    %s/login with the token in %s", a.URL, a.TokenFile())
+			say("config:     git clone %s", a.Config.Repository)
+			say("prometheus: %s", a.Prom)
+			say("Ctrl-C ends it; start it again and it goes on with the same data.")
+			fmt.Fprintf(o.Ready, "ready: %s\n", a.URL)
+		}
+		return nil
+	})
+	err = g.Wait()
+	if err == nil || errors.Is(err, context.Canceled) {
+		say("stopped")
+		return nil
+	}
+	return err
+}
+
+// backfill writes the traces' samples into the embedded store, from what it has
+// to now.
+func backfill(ctx context.Context, a *app.App, now time.Time, say func(string, ...any)) error {
+	now = now.UTC().Truncate(time.Minute)
+	newest, err := a.Store.Newest(ctx, recorded)
+	if err != nil {
+		return err
+	}
+	from := now.Add(-history)
+	if newest.After(from) {
+		from = newest.UTC().Truncate(time.Minute).Add(time.Minute)
+	}
+	if !from.Before(now) {
+		return nil
+	}
+	series := Series(now)
+	var in []promserver.LabelledSeries
+	for _, s := range series {
+		in = append(in, promserver.LabelledSeries{
+			Labels:  map[string]string{"__name__": recorded, "service": s.Service, "caller": s.Caller, "procedure": s.Procedure},
+			Samples: minutes(s, from, now),
+		})
+	}
+	in = append(in, promserver.LabelledSeries{
+		Labels: map[string]string{"__name__": "up", "job": "rlc-enforcer", "instance": "embedded"},
+		Samples: func(yield func(int64, float64) bool) {
+			for t := from; t.Before(now); t = t.Add(time.Minute) {
+				if !yield(t.UnixMilli(), 1) {
+					return
+				}
+			}
+		},
+	})
+	say("history: %d series of real traffic, %s, one sample a minute", len(series), span(now.Sub(from)))
+	last := -1
+	return a.Store.Backfill(ctx, in, func(done, total int) {
+		if p := done * 10 / max(total, 1); p != last {
+			last = p
+			say("history: %d %%", p*10)
+		}
+	})
+}
+
+func span(d time.Duration) string {
+	if d >= 48*time.Hour {
+		return fmt.Sprintf("%.0f days", d.Hours()/24)
+	}
+	return d.Round(time.Minute).String()
+}
+
+// prepare brings a new demo to where there is something to review: a first run
+// whose quotas are accepted into shadow, then a person's edit of a policy and
+// the proposal that it causes.
+func prepare(ctx context.Context, a *app.App, say func(string, ...any)) error {
+	if err := until(ctx, func() bool { return len(a.Ready()) == 0 }); err != nil {
+		return err
+	}
+	_, c := a.Desired()
+	if len(c.Quotas) == 0 {
+		say("first run: reading four weeks, computing quotas")
+		run, err := a.Compute(ctx, planner.Ask{Slot: "first", Actor: "demo", Progress: func(done, total int, service string) {
+			if service != "" {
+				say("first run: %d of %d services, %s", done, total, service)
+			}
+		}})
+		if err != nil {
+			return fmt.Errorf("first run: %w", err)
+		}
+		say("first run: %s, %d quotas computed, %d held", run.Result, run.Changed, run.Held)
+		open, _, err := a.Records.Proposals(ctx, rlc.Open, "", rlc.Page{Size: 1000})
+		if err != nil {
+			return err
+		}
+		for _, p := range open {
+			if err := a.Accept(ctx, p.ID, "demo"); err != nil {
+				return err
+			}
+		}
+		say("first quotas: accepted into shadow for %d services", len(open))
+	}
+	if err := until(ctx, func() bool {
+		head, _ := a.Desired()
+		at, live := a.Live()
+		_, c := a.Desired()
+		return live != nil && at == head.Version && len(c.Quotas) > 0
+	}); err != nil {
+		return err
+	}
+	service, message, files := Edit()
+	_, n, err := a.Records.Proposals(ctx, "", service, rlc.Page{Size: 1})
+	if err != nil {
+		return err
+	}
+	if n < 2 {
+		say("policy edit: %s", message)
+		if _, err := a.Repo.Edit(ctx, gitsync.Person{Name: "Sam Sample", Email: "sam@demo.invalid"}, message, files); err != nil {
+			return err
+		}
+		a.Nudge()
+		return until(ctx, func() bool {
+			_, n, err := a.Records.Proposals(ctx, rlc.Open, service, rlc.Page{Size: 1})
+			return err == nil && n > 0
+		})
+	}
+	return nil
+}
+
+// until waits for a condition of this process.
+func until(ctx context.Context, ok func() bool) error {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+	return nil
+}
+
+// replay sends live traffic through the enforcer until ctx ends: each series at
+// its own rate, evenly random, one caller in a retry storm.
+func replay(ctx context.Context, e *enforcer.Enforcer, storm bool) error {
+	const every = 50 * time.Millisecond
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	series := Series(time.Now())
+	caller := Storm()
+	random := rand.New(rand.NewPCG(1, 2))
+	last := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case now := <-tick.C:
+			// After a pause the past is not made up for: no burst that never was.
+			elapsed := min(now.Sub(last), time.Second).Seconds()
+			last = now
+			for i := range series {
+				s := &series[i]
+				rate := s.Rate(now)
+				if storm && s.Service == caller.Service && s.Caller == caller.Caller {
+					rate *= caller.Factor
+				}
+				for range arrivals(random, rate*elapsed) {
+					e.Decide(enforcer.Request{Service: s.Service, Attributes: rlc.Attributes{"caller": s.Caller, "procedure": s.Procedure}, Cost: 1})
+				}
+			}
+		}
+	}
+}
