@@ -100,13 +100,19 @@ func (b *bare) storage() (*filesystem.Storage, error) {
 		}
 	}
 	if b.store == nil || !slices.Equal(packs, b.packs) {
-		b.store, b.packs = filesystem.NewStorage(osfs.New(b.path), b.objects), packs
+		b.forget()
+		b.store, b.packs = filesystem.NewStorageWithOptions(osfs.New(b.path), b.objects, filesystem.Options{KeepDescriptors: true}), packs
 	}
 	return b.store, nil
 }
 
-// forget makes storage open the objects anew.
-func (b *bare) forget() { b.store = nil }
+// forget closes the packs; storage opens the objects anew.
+func (b *bare) forget() {
+	if b.store != nil {
+		_ = b.store.Close()
+		b.store = nil
+	}
+}
 
 // keep makes loose objects last before a reference points at them: on the disk,
 // and young, so that no git gc prunes one that lay there unused.

@@ -11,6 +11,7 @@ import (
 )
 
 func TestAcceptPutsTheReviewOnTheBaseBranchInAPersonsName(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	p := w.publish(proposal("checkout", "cron-1", set("checkout", "search", 0, 420)))
 	base := w.rev("main")
@@ -34,6 +35,11 @@ func TestAcceptPutsTheReviewOnTheBaseBranchInAPersonsName(t *testing.T) {
 	if err != nil || again != c {
 		t.Errorf("second click: %+v, %v; want the same commit", again, err)
 	}
+	// Killed between the base branch's move and the branch's.
+	w.git(w.path, "update-ref", "refs/heads/rlc/checkout", p.Commit)
+	if settled, err := w.Settle(t.Context(), p); err != nil || settled.State != rlc.Accepted || settled.Actor != "Ada Lovelace" || w.rev("rlc/checkout") != "" {
+		t.Errorf("settled %+v, %v; want accepted and the branch gone", settled, err)
+	}
 	if out := w.publish(proposal("checkout", "cron-1", p.Changes...)); out.State != rlc.Accepted || out.Actor != "Ada Lovelace" {
 		t.Errorf("published again after a crash: %+v, want accepted by Ada Lovelace", out)
 	}
@@ -44,6 +50,7 @@ func TestAcceptPutsTheReviewOnTheBaseBranchInAPersonsName(t *testing.T) {
 }
 
 func TestAcceptRefusesWhatWasNotLookedAt(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	old := w.publish(proposal("checkout", "cron-1", set("checkout", "search", 0, 420)))
 	w.publish(proposal("checkout", "cron-2", set("checkout", "search", 0, 500)))
@@ -63,6 +70,7 @@ func TestAcceptRefusesWhatWasNotLookedAt(t *testing.T) {
 }
 
 func TestAcceptRefusesALineThatBothChanged(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.inForce(proposal("checkout", "cron-1", set("checkout", "search", 0, 420), set("checkout", "web", 0, 60)))
 	p := w.publish(proposal("checkout", "cron-2", set("checkout", "search", 420, 500)))
@@ -79,6 +87,7 @@ func TestAcceptRefusesALineThatBothChanged(t *testing.T) {
 
 // The person's commits stay in history, and their number counts as theirs.
 func TestAcceptOfAReviewWithAPersonsCommitMergesIt(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.publish(proposal("checkout", "cron-1", set("checkout", "search", 0, 420), set("checkout", "web", 0, 60)))
 	dir := w.clone()
@@ -108,6 +117,7 @@ func TestAcceptOfAReviewWithAPersonsCommitMergesIt(t *testing.T) {
 }
 
 func TestRejectDeletesTheBranchOnlyWhenItIsTheOneSeen(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	p := w.publish(proposal("checkout", "cron-1", set("checkout", "search", 0, 420)))
 	newer := w.publish(proposal("checkout", "cron-2", set("checkout", "search", 0, 430)))
@@ -137,6 +147,7 @@ func TestRejectDeletesTheBranchOnlyWhenItIsTheOneSeen(t *testing.T) {
 }
 
 func TestSettleFindsWhatPeopleDid(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		do   func(w *world, dir string)
 		want rlc.ProposalState
@@ -216,6 +227,7 @@ func TestSettleFindsWhatPeopleDid(t *testing.T) {
 // A squash leaves no trace of RLC's commit; later commits must not make the
 // numbers look like a person's.
 func TestASquashedReviewStaysKnownAsRLCs(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	p := w.publish(proposal("checkout", "cron-1", set("checkout", "search", 0, 420)))
 	dir := w.clone()
@@ -241,6 +253,7 @@ func TestASquashedReviewStaysKnownAsRLCs(t *testing.T) {
 }
 
 func TestSettleSaysSupersededForAnotherRunsBranch(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	p := w.publish(proposal("checkout", "cron-1", set("checkout", "search", 0, 420)))
 	w.publish(proposal("checkout", "cron-2", set("checkout", "search", 0, 500)))
@@ -250,6 +263,7 @@ func TestSettleSaysSupersededForAnotherRunsBranch(t *testing.T) {
 }
 
 func TestEditCommitsInAPersonsName(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	path := "services/checkout/policy.yaml"
 	base := w.rev("main")

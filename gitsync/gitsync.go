@@ -133,6 +133,11 @@ func Open(ctx context.Context, c Config) (*Repo, error) {
 
 // Close lets other rlc processes use the repository. It may be called twice.
 func (r *Repo) Close() error {
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.bare.forget()
 	if r.lock == nil {
 		return nil
 	}

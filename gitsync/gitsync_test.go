@@ -107,12 +107,47 @@ func (w *world) commit(dir, message string, files map[string]string) {
 	w.git(dir, "commit", "-q", "-m", message)
 }
 
-// push is a person's commit straight to main.
+// push is a person's commit straight to main, "" removing a file. It goes through
+// git fast-import, which is one process; clone and git push are several.
 func (w *world) push(message string, files map[string]string) {
 	w.t.Helper()
-	dir := w.clone()
-	w.commit(dir, message, files)
-	w.git(dir, "push", "-q", "origin", "main")
+	w.fastImport(commitOf(message, "from refs/heads/main^0\n", files))
+}
+
+// pushEach is one commit per path, in one process.
+func (w *world) pushEach(paths []string, text func(n int) string) {
+	w.t.Helper()
+	var in strings.Builder
+	for n, path := range paths {
+		from := ""
+		if n == 0 {
+			from = "from refs/heads/main^0\n"
+		}
+		in.WriteString(commitOf("change", from, map[string]string{path: text(n)}))
+	}
+	w.fastImport(in.String())
+}
+
+func commitOf(message, from string, files map[string]string) string {
+	var in strings.Builder
+	fmt.Fprintf(&in, "commit refs/heads/main\ncommitter Bob <bob@example.org> now\ndata %d\n%s\n%s", len(message), message, from)
+	for name, text := range files {
+		if text == "" {
+			fmt.Fprintf(&in, "D %s\n", name)
+		} else {
+			fmt.Fprintf(&in, "M 100644 inline %s\ndata %d\n%s\n", name, len(text), text)
+		}
+	}
+	return in.String()
+}
+
+func (w *world) fastImport(in string) {
+	w.t.Helper()
+	cmd := command(w.t.Context(), w.path, "Bob", "fast-import", "--quiet", "--date-format=now")
+	cmd.Stdin = strings.NewReader(in)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		w.t.Fatalf("git fast-import: %v\n%s", err, out)
+	}
 }
 
 func (w *world) rev(name string) string {

@@ -29,6 +29,7 @@ func head(t testing.TB, w *world) (rlc.Commit, rlc.Files) {
 }
 
 func TestTheVersionCountsFirstParentCommits(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	if c, _ := head(t, w); c.Version != (rlc.Version{Epoch: 0, Number: 1}) || c.Hash != w.rev("main") {
 		t.Errorf("first head %+v", c)
@@ -58,6 +59,7 @@ func TestTheVersionCountsFirstParentCommits(t *testing.T) {
 }
 
 func TestAbsurdEpochsOfPeopleAreIgnored(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	for _, epoch := range []string{"18446744073709551615", "-1", "x", "9007199254740993"} {
 		w.push("hm\n\nRLC-Epoch: "+epoch, map[string]string{"README.md": epoch})
@@ -68,6 +70,7 @@ func TestAbsurdEpochsOfPeopleAreIgnored(t *testing.T) {
 }
 
 func TestAtShowsTheBaseBranchAsItWas(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.inForce(proposal("checkout", "cron-1", set("checkout", "search", 0, 420)))
 	first, _ := head(t, w)
@@ -93,6 +96,7 @@ func TestAtShowsTheBaseBranchAsItWas(t *testing.T) {
 
 // D5.
 func TestRewrittenHistoryIsSeen(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.inForce(proposal("checkout", "cron-1", set("checkout", "search", 0, 420)))
 	seen, _ := head(t, w)
@@ -120,6 +124,7 @@ func TestRewrittenHistoryIsSeen(t *testing.T) {
 }
 
 func TestChangedNamesTheServicesWhosePolicyChanged(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "checkout", "search", "Web UI")
 	from, _ := head(t, w)
 	changed := func() string {
@@ -154,6 +159,7 @@ func TestChangedNamesTheServicesWhosePolicyChanged(t *testing.T) {
 }
 
 func TestLogAndShowTellAServicesHistory(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "checkout", "search")
 	first := w.rev("main")
 	w.inForce(proposal("checkout", "cron-1", set("checkout", "search", 0, 420)))
@@ -195,6 +201,7 @@ func TestLogAndShowTellAServicesHistory(t *testing.T) {
 
 // D13, D14, D15: what a foreign tree may hold is never followed or run.
 func TestOddThingsInTheTreeAreIgnored(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "checkout", "search")
 	dir := w.clone()
 	canary := filepath.Join(t.TempDir(), "canary")
@@ -244,6 +251,7 @@ func TestOddThingsInTheTreeAreIgnored(t *testing.T) {
 
 // D14: names that no checkout could hold, made with plumbing.
 func TestHostileNamesInTheTreeAreRefused(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	blob := w.git(w.path, "rev-parse", "main:services/checkout/policy.yaml")
 	sub := mktree(t, w, "100644 blob "+blob+"\tpolicy.yaml\x00")
@@ -287,6 +295,7 @@ func mktree(t *testing.T, w *world, entries string) string {
 
 // D20.
 func TestARepositoryThatIsNotReadySaysWhatIsMissing(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	empty, other, shallow := filepath.Join(dir, "empty.git"), filepath.Join(dir, "other.git"), filepath.Join(dir, "shallow.git")
 	w := &world{t: t}
@@ -316,6 +325,7 @@ func newWorldWithTwoCommits(t *testing.T) *world {
 }
 
 func TestInitIsDoneOnceAndGoesOnAfterACrash(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "deep", "config.git")
 	files := rlc.Files{quotafile.PolicyPath("checkout"): policy("checkout")}
 	who := gitsync.Person{Name: "Ada"}

@@ -64,6 +64,7 @@ func Init(ctx context.Context, path, branch string, files rlc.Files, who Person,
 	if err != nil {
 		return err
 	}
+	defer b.forget()
 	lock, err := flock(dir)
 	if err != nil {
 		return err

@@ -129,11 +129,17 @@ func (l *line) truncate(n int) {
 // scan completes touched up to the tip. The first call reads every services
 // folder of history once; later ones what is new.
 func (l *line) scan(ctx context.Context, v *view) error {
+	if l.scanned == len(l.points) {
+		return nil
+	}
 	before := map[string]plumbing.Hash{}
 	var last plumbing.Hash
 	if l.scanned > 0 {
 		var err error
-		if last, before, err = v.folders(l.points[l.scanned-1].tree); err != nil {
+		if last, err = v.subtree(l.points[l.scanned-1].tree, "services"); err != nil {
+			return err
+		}
+		if before, err = v.folders(last); err != nil {
 			return err
 		}
 	}
@@ -148,7 +154,7 @@ func (l *line) scan(ctx context.Context, v *view) error {
 		if services == last {
 			continue
 		}
-		_, now, err := v.folders(l.points[l.scanned].tree)
+		now, err := v.folders(services)
 		if err != nil {
 			return err
 		}

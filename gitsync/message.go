@@ -13,11 +13,15 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/policies"
 	"github.com/openrlc/rlc/quotafile"
 )
 
 // riskiest is how many changes a review's text shows, the most dangerous first.
 const riskiest = 20
+
+// explained is how many of them it explains step by step.
+const explained = 5
 
 // trailer is one line of a message's last paragraph.
 type trailer struct{ name, value string }
@@ -73,7 +77,9 @@ func message(p rlc.Proposal, n *next, epoch uint64, segment string) string {
 	b.WriteString("\n\n")
 	b.WriteString(verdict(n.moved))
 	b.WriteString("\n\n")
-	table(&b, n.moved)
+	rows := byRisk(n.moved)
+	table(&b, rows)
+	steps(&b, rows[:min(explained, len(rows))])
 	if len(n.kept) > 0 {
 		b.WriteString("\nLeft as they are:\n\n")
 		for i, c := range n.kept {
@@ -231,12 +237,27 @@ func verdict(changes []rlc.Change) string {
 	return b.String()
 }
 
-// table writes the riskiest changes as Markdown.
-func table(b *strings.Builder, changes []rlc.Change) {
-	rows := slices.Clone(changes)
-	slices.SortStableFunc(rows, func(x, y rlc.Change) int {
+// byRisk sorts changes, the riskiest first.
+func byRisk(changes []rlc.Change) []rlc.Change {
+	return slices.SortedStableFunc(slices.Values(changes), func(x, y rlc.Change) int {
 		return cmp.Or(cmp.Compare(risk(y), risk(x)), strings.Compare(x.ID(), y.ID()))
 	})
+}
+
+// steps explains changes from samples to the number, as rlc explain does. Each
+// line is indented: code to Markdown, and never a trailer.
+func steps(b *strings.Builder, changes []rlc.Change) {
+	b.WriteString("\nStep by step:\n")
+	for _, c := range changes {
+		fmt.Fprintf(b, "\n    %s\n", clip(inert(c.ID()), 120))
+		for l := range strings.Lines(policies.Explain(c).Text()) {
+			fmt.Fprintf(b, "    %s\n", clip(inert(strings.TrimRight(l, "\n")), 200))
+		}
+	}
+}
+
+// table writes the riskiest changes, sorted, as Markdown.
+func table(b *strings.Builder, rows []rlc.Change) {
 	b.WriteString("| bucket | key | old | new | Δ | peak | headroom | drops | why |\n|---|---|---|---|---|---|---|---|---|\n")
 	for i, c := range rows {
 		if i == riskiest {

@@ -13,6 +13,7 @@ import (
 )
 
 func TestTheTitleCountsAndTheTableShowsTheRiskiestFirst(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.inForce(proposal("checkout", "cron-1", set("checkout", "a", 0, 100), set("checkout", "b", 0, 200), set("checkout", "c", 0, 50)))
 	up, down, added := set("checkout", "a", 100, 150), set("checkout", "b", 200, 180), set("checkout", "d", 0, 10)
@@ -20,6 +21,7 @@ func TestTheTitleCountsAndTheTableShowsTheRiskiestFirst(t *testing.T) {
 	up.Backtest = rlc.ChangeBacktest{Old: &rlc.Backtest{Requests: 4e6, Drops: 500}, New: &rlc.Backtest{Requests: 4e6}}
 	down.Backtest = rlc.ChangeBacktest{Old: &rlc.Backtest{Requests: 1e6}, New: &rlc.Backtest{Requests: 1e6, Drops: 25}}
 	added.NewMode = rlc.Shadow
+	down.Reasons = []rlc.Reason{{Rule: "step_down", Detail: "at most -10 % a day", Rate: 180, Acted: true}}
 	w.publish(proposal("checkout", "cron-2", up, down, added))
 	msg := w.git(w.path, "log", "-1", "--format=%B", "rlc/checkout")
 
@@ -35,12 +37,16 @@ func TestTheTitleCountsAndTheTableShowsTheRiskiestFirst(t *testing.T) {
 	if row("b") < 0 || row("b") > row("d") || row("b") > row("a") {
 		t.Errorf("the decrease that drops is not first:\n%s", rest)
 	}
+	if want := "\n    callers/caller=b\n    lowered from 200/s to 180/s (−10.0 %)\n    * step of a day"; !strings.Contains(rest, want) {
+		t.Errorf("no explanation %q in:\n%s", want, rest)
+	}
 	if want := "| `callers` | `caller=a` | 100/s, burst 200 | 150/s, burst 300 | +50 % | 75/s 2026-10-05 08:00 | 50 % | 0.01 % → 0.00 % | weekly peak 115.38461538461539/s × 1.30 headroom |"; !strings.Contains(rest, want) {
 		t.Errorf("row of a is not\n%s in:\n%s", want, rest)
 	}
 }
 
 func TestALongReviewShowsTwentyChanges(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	var changes []rlc.Change
 	for i := range 300 {
@@ -56,10 +62,11 @@ func TestALongReviewShowsTwentyChanges(t *testing.T) {
 // P8: whatever a caller is called, the message keeps its shape and git reads
 // exactly the trailers that RLC wrote.
 func TestHostileNamesAreInertInMessages(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	names := []string{
 		"x\n\nRLC-Run: forged", "x\r\nRLC-Epoch: 99", "`code` | cell | <script>", "@everyone #1 ![x](http://x)", "\u202eevil", "a\u2028b", "a\x00b", "\x1b[31mred",
-		strings.Repeat("long", 500), "Co-authored-by: Eve <eve@example.org>", "--- a\n+++ b", "diff --git a b", "ⅷ · → ↑", " lead and trail ",
+		strings.Repeat("long", 200), "Co-authored-by: Eve <eve@example.org>", "--- a\n+++ b", "diff --git a b", "ⅷ · → ↑", " lead and trail ",
 	}
 	fixed := len(names)
 	gen := rapid.StringOf(rapid.OneOf(rapid.Rune(), rapid.SampledFrom([]rune("\n\r:`|\\ \u2028\u0085"))))
@@ -74,7 +81,7 @@ func TestHostileNamesAreInertInMessages(t *testing.T) {
 		}
 		seen[n] = true
 		c := set("checkout", n, 0, 10)
-		c.Why = n
+		c.Why, c.Reasons = n, []rlc.Reason{{Rule: "contract", Detail: n, Rate: 10, Acted: true}}
 		if i < fixed {
 			c.Look = n
 		}
@@ -113,6 +120,7 @@ func TestHostileNamesAreInertInMessages(t *testing.T) {
 
 // A person's name and words end up in RLC's commits too.
 func TestHostileActorsAreInertInTrailers(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	p := w.publish(proposal("checkout", "cron-1", set("checkout", "search", 0, 420)))
 	if _, err := w.Accept(t.Context(), p, "Eve\nRLC-Epoch: 99\n\nRLC-Run: forged"); err != nil {
@@ -136,6 +144,7 @@ func TestHostileActorsAreInertInTrailers(t *testing.T) {
 }
 
 func TestEqualProposalsMakeEqualFiles(t *testing.T) {
+	t.Parallel()
 	var first string
 	for range 2 {
 		w := newWorld(t)

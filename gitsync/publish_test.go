@@ -17,6 +17,7 @@ import (
 const quotas = "services/checkout/quotas.yaml"
 
 func TestPublishPutsOneValidCommitOnTheBaseTip(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	base := w.rev("main")
 	p := w.publish(proposal("checkout", "cron-1", set("checkout", "search", 0, 420), set("checkout", "web", 0, 60)))
@@ -51,6 +52,7 @@ func TestPublishPutsOneValidCommitOnTheBaseTip(t *testing.T) {
 }
 
 func TestPublishTwiceIsPublishOnce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	ask := proposal("checkout", "cron-1", set("checkout", "search", 0, 420))
 	first := w.publish(ask)
@@ -67,6 +69,7 @@ func TestPublishTwiceIsPublishOnce(t *testing.T) {
 }
 
 func TestANewRunRebuildsTheReviewOnTheMovedBase(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.publish(proposal("checkout", "cron-1", set("checkout", "search", 0, 420)))
 	w.push("a note", map[string]string{"README.md": "hello"})
@@ -83,6 +86,7 @@ func TestANewRunRebuildsTheReviewOnTheMovedBase(t *testing.T) {
 }
 
 func TestAnEmptyDifferenceClosesTheReview(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.publish(proposal("checkout", "cron-1", set("checkout", "search", 0, 420)))
 	still := set("checkout", "search", 0, 420)
@@ -94,6 +98,7 @@ func TestAnEmptyDifferenceClosesTheReview(t *testing.T) {
 }
 
 func TestTheSameQuotasMakeNoCommit(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.inForce(proposal("checkout", "cron-1", set("checkout", "search", 0, 420)))
 	main := w.rev("main")
@@ -104,6 +109,7 @@ func TestTheSameQuotasMakeNoCommit(t *testing.T) {
 }
 
 func TestAPersonsCommitOnTheReviewMeansHandsOff(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.publish(proposal("checkout", "cron-1", set("checkout", "search", 0, 420)))
 	dir := w.clone()
@@ -125,6 +131,7 @@ func TestAPersonsCommitOnTheReviewMeansHandsOff(t *testing.T) {
 
 // An amended commit keeps RLC's message and author; only its committer tells.
 func TestAnAmendedReviewIsAPersons(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.publish(proposal("checkout", "cron-1", set("checkout", "search", 0, 420)))
 	dir := w.clone()
@@ -138,6 +145,7 @@ func TestAnAmendedReviewIsAPersons(t *testing.T) {
 
 // D2: the edited line keeps the person's value and is reported, the rest goes on.
 func TestAPersonsEditOfALineSurvivesTheNextProposal(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.inForce(proposal("checkout", "cron-1", set("checkout", "search", 0, 420), set("checkout", "web", 0, 60), set("checkout", "batch", 0, 10)))
 	w.push("search needs more", map[string]string{quotas: w.edited("main", "checkout", "search", 999)})
@@ -165,6 +173,7 @@ func TestAPersonsEditOfALineSurvivesTheNextProposal(t *testing.T) {
 
 // D4: an edit of another line of the same file, and of another file.
 func TestEditsElsewhereSurviveAnOpenReview(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.inForce(proposal("checkout", "cron-1", set("checkout", "search", 0, 420), set("checkout", "web", 0, 60)))
 	p := w.publish(proposal("checkout", "cron-2", set("checkout", "web", 60, 70)))
@@ -185,6 +194,7 @@ func TestEditsElsewhereSurviveAnOpenReview(t *testing.T) {
 
 // The run read one value, a person wrote another before it was published.
 func TestALineThatChangedSinceTheRunIsKept(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.inForce(proposal("checkout", "cron-1", set("checkout", "search", 0, 420)))
 	w.inForce(proposal("checkout", "cron-2", set("checkout", "search", 420, 600)))
@@ -195,6 +205,7 @@ func TestALineThatChangedSinceTheRunIsKept(t *testing.T) {
 }
 
 func TestBytesThatDoNotValidateAreNeverCommitted(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	bad := set("checkout", "search", 0, 420)
 	bad.New = &rlc.Limit{Rate: -1, Burst: 5}
@@ -207,6 +218,7 @@ func TestBytesThatDoNotValidateAreNeverCommitted(t *testing.T) {
 }
 
 func TestABrokenFileOnTheBaseBranchIsNamedAndKept(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.push("oops", map[string]string{quotas: "<<<<<<< ours\n"})
 	_, err := w.Publish(t.Context(), proposal("checkout", "cron-1", set("checkout", "search", 0, 420)))
@@ -216,6 +228,7 @@ func TestABrokenFileOnTheBaseBranchIsNamedAndKept(t *testing.T) {
 }
 
 func TestAServiceThatLeftIsSuperseded(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "checkout", "search")
 	w.publish(proposal("checkout", "cron-1", set("checkout", "search", 0, 420)))
 	w.push("retired", map[string]string{"services/checkout/policy.yaml": ""})
@@ -227,6 +240,7 @@ func TestAServiceThatLeftIsSuperseded(t *testing.T) {
 
 // D6: the repository's owner said no.
 func TestAHookThatRefusesStopsThePublishAndIsQuoted(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	hooks := filepath.Join(w.path, "hooks")
 	if err := os.MkdirAll(hooks, 0o777); err != nil {
@@ -246,6 +260,7 @@ func TestAHookThatRefusesStopsThePublishAndIsQuoted(t *testing.T) {
 }
 
 func TestAStaleLeaderIsFenced(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.Close()
 	epoch := uint64(7)

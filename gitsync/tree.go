@@ -137,23 +137,19 @@ func (v *view) subtree(root plumbing.Hash, name string) (plumbing.Hash, error) {
 	return e.Hash, nil
 }
 
-// folders returns the services folder and the trees in it by name.
-func (v *view) folders(root plumbing.Hash) (services plumbing.Hash, byName map[string]plumbing.Hash, err error) {
-	services, err = v.subtree(root, "services")
+// folders returns the folders of a tree by name.
+func (v *view) folders(tree plumbing.Hash) (map[string]plumbing.Hash, error) {
+	all, err := v.entries(tree)
 	if err != nil {
-		return services, nil, err
+		return nil, err
 	}
-	all, err := v.entries(services)
-	if err != nil {
-		return services, nil, err
-	}
-	byName = make(map[string]plumbing.Hash, len(all))
+	byName := make(map[string]plumbing.Hash, len(all))
 	for _, e := range all {
 		if e.Mode == filemode.Dir {
 			byName[e.Name] = e.Hash
 		}
 	}
-	return services, byName, nil
+	return byName, nil
 }
 
 // file reads a regular file at a path, nil where there is none. A symlink, a
