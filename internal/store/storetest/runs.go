@@ -115,8 +115,8 @@ func finishes(t *testing.T, db *store.DB) {
 }
 
 func fenced(t *testing.T, db *store.DB) {
-	stale, err2 := lead(t, db, "a", 0)
-	if !err2 {
+	stale, leads := lead(t, db, "a", 0)
+	if !leads {
 		t.Fatal("a does not lead")
 	}
 	r := run(1)
@@ -145,6 +145,17 @@ func fenced(t *testing.T, db *store.DB) {
 	byHand.Epoch = 0
 	stored(t, db, byHand, nil) // outside leadership: not fenced
 	must(t, db.FinishRun(ctx(t), byHand))
+}
+
+// The run itself remembers who took it over, also where no leadership row does.
+func takenOver(t *testing.T, db *store.DB) {
+	r := run(1)
+	r.Epoch = 5
+	stored(t, db, r, nil)
+	r.Epoch = 4
+	fails(t, db.FinishRun(ctx(t), r), rlc.ErrFenced)
+	r.Epoch = 6
+	must(t, db.FinishRun(ctx(t), r))
 }
 
 func runsByPage(t *testing.T, db *store.DB) {

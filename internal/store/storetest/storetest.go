@@ -28,6 +28,7 @@ func Run(t *testing.T, open func(t *testing.T) *store.DB) {
 		{"a run is stored once", storedOnce},
 		{"a run finishes from any stage", finishes},
 		{"a stale leader's writes are fenced", fenced},
+		{"a run that a higher epoch took over is fenced", takenOver},
 		{"runs are listed newest first and by page", runsByPage},
 		{"unfinished runs are found oldest first", unfinished},
 		{"a run's changes are paged and filtered", runChanges},
