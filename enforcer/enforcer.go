@@ -69,7 +69,7 @@ type Enforcer struct {
 	refused    string    // why the newest one was refused; "" when it is in force
 	unreadable string    // why the source could not be read; "" when it was
 	refusals   map[string]uint64
-	counts     map[string]*counts // by service, NUL, bucket
+	counts     map[string]*counts // by service, NUL, bucket, NUL, role
 }
 
 // New makes an enforcer and loads its last good snapshot. A damaged or
@@ -210,17 +210,17 @@ func (e *Enforcer) adopt(l *loaded, confirmed time.Time) {
 	kept := map[string]*counts{}
 	spaces := map[string]bool{}
 	join := func(s *service, b *bucket) {
-		id := s.Name + "\x00" + b.Name
+		space := s.Name + "\x00" + b.Name
+		id := space + "\x00" + string(b.Role) // what a cap counted says nothing of a quota bucket
 		c := e.counts[id]
 		if c == nil {
-			c = &counts{service: s.Name, bucket: b.Name, table: table{rest: series{labels: labels{Other, Other}}}}
+			c = &counts{service: s.Name, bucket: b.Name, role: b.Role, table: table{rest: series{labels: labels{Other, Other}}}}
 		}
-		c.role = b.Role
 		c.off.Store(false)
 		c.table.resize(s.MaxSeries)
 		b.counts = c
 		kept[id] = c
-		spaces[id], spaces[asIfPrefix+id] = true, true
+		spaces[space], spaces[asIfPrefix+space] = true, true
 	}
 	for _, s := range l.services {
 		for i := range s.buckets {

@@ -16,7 +16,6 @@ import (
 // limit and a mode.
 type rules struct {
 	buckets []rule
-	quotas  []string
 	share   bool
 }
 
