@@ -24,7 +24,16 @@ import (
 	"github.com/openrlc/rlc/quotafile"
 )
 
-// browser is one Chromium for all tests of this file. Each test opens tabs.
+// TestInChromium starts one browser; each part opens a tab of its own.
+func TestInChromium(t *testing.T) {
+	parent := browser(t)
+	t.Run("pages load cleanly", func(t *testing.T) { testPagesLoadCleanly(t, parent) })
+	t.Run("the chart is drawn and reads by keys", func(t *testing.T) { testChart(t, parent) })
+	t.Run("reviews with scripts", func(t *testing.T) { testReview(t, parent, true) })
+	t.Run("reviews without scripts", func(t *testing.T) { testReview(t, parent, false) })
+	t.Run("framed pages are blank", func(t *testing.T) { testFrames(t, parent) })
+}
+
 func browser(t *testing.T) context.Context {
 	t.Helper()
 	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox)
@@ -96,14 +105,22 @@ var pages = map[string]string{
 // Every page, with hostile names on it, loads without a word from the browser:
 // no script error, no violated policy. At 360 px nothing is wider than the
 // window.
-func TestPagesLoadCleanly(t *testing.T) {
+func testPagesLoadCleanly(t *testing.T, parent context.Context) {
 	f := newFixture(t)
 	server := httptest.NewServer(f.handler(t))
 	defer server.Close()
-	parent := browser(t)
 	shots := os.Getenv("RLC_WEB_SHOTS") // a folder: pictures for people
 	ctx, said := tab(t, parent)
 	for name, path := range pages {
+		theme := func(name string) chromedp.Action[chromedp.Void] {
+			return chromedp.Func(func(ctx context.Context, tab *chromedp.Target) error {
+				_, err := chromedp.Evaluate[bool](`document.documentElement.dataset.theme = "`+name+`", document.fonts.ready.then(() => new Promise((r) => requestAnimationFrame(() => requestAnimationFrame(() => r(true)))))`, chromedp.EvalAwaitPromise)(ctx, tab)
+				return err
+			})
+		}
+		if err := chromedp.Do(ctx, chromedp.EmulateViewport(1440, 900), chromedp.Navigate(server.URL+path)); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
 		for _, look := range []struct {
 			suffix string
 			wide   int64
@@ -112,11 +129,7 @@ func TestPagesLoadCleanly(t *testing.T) {
 			if look.suffix == "dark" && shots == "" {
 				continue
 			}
-			sep := "?"
-			if strings.Contains(path, "?") {
-				sep = "&"
-			}
-			if err := chromedp.Do(ctx, chromedp.EmulateViewport(look.wide, 900), chromedp.Navigate(server.URL+path+sep+"theme="+look.theme)); err != nil {
+			if err := chromedp.Do(ctx, chromedp.EmulateViewport(look.wide, 900), theme(look.theme)); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
 			over, err := chromedp.Run(ctx, chromedp.Evaluate[float64](`document.documentElement.scrollWidth - document.documentElement.clientWidth`))
@@ -126,10 +139,6 @@ func TestPagesLoadCleanly(t *testing.T) {
 			if over > 0 {
 				wide, _ := chromedp.Run(ctx, chromedp.Evaluate[string](`[...document.querySelectorAll('main *, header *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('.scroll, .diff, nav')).slice(0, 4).map(e => e.outerHTML.slice(0, 90)).join(' | ')`))
 				t.Errorf("%s at %d px is %.0f px too wide: %s", name, look.wide, over, wide)
-			}
-			hit, err := chromedp.Run(ctx, chromedp.Evaluate[bool](`document.querySelector('main script:not([type="application/json"]), main img, main [onerror]') !== null`))
-			if err != nil || hit {
-				t.Errorf("%s: a name became markup (%v)", name, err)
 			}
 			if shots != "" {
 				b, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
@@ -141,23 +150,26 @@ func TestPagesLoadCleanly(t *testing.T) {
 				}
 			}
 		}
-		for _, s := range said() {
-			if !strings.Contains(s, "404") || name != "missing" {
-				t.Errorf("%s: the browser says %s", name, s)
-			}
+		hit, err := chromedp.Run(ctx, chromedp.Evaluate[bool](`document.querySelector('main script:not([type="application/json"]), main img, main [onerror]') !== null`))
+		if err != nil || hit {
+			t.Errorf("%s: a name became markup (%v)", name, err)
 		}
 	}
-	// The chart is drawn by its script, not only by the server.
-	drawn, err := chromedp.Run(ctx, chromedp.Evaluate[bool](`(async () => { const r = await fetch('/'); return r.ok })()`, chromedp.EvalAwaitPromise))
-	if err != nil || !drawn {
+	for _, s := range said() {
+		if !strings.Contains(s, "404") || !strings.Contains(s, pages["missing"]) {
+			t.Errorf("the browser says %s", s)
+		}
+	}
+	ok, err := chromedp.Run(ctx, chromedp.Evaluate[bool](`(async () => { const r = await fetch('/'); return r.ok })()`, chromedp.EvalAwaitPromise))
+	if err != nil || !ok {
 		t.Errorf("connect-src 'self' does not hold: %v", err)
 	}
 }
 
-func TestTheChartIsDrawnAndReadsByKeys(t *testing.T) {
+func testChart(t *testing.T, parent context.Context) {
 	server := httptest.NewServer(newFixture(t).handler(t))
 	defer server.Close()
-	ctx, said := tab(t, browser(t))
+	ctx, said := tab(t, parent)
 	err := chromedp.Do(ctx, chromedp.Navigate(server.URL+pages["bucket"]), chromedp.WaitReady(chromedp.CSS(".chart.on canvas")))
 	if err != nil {
 		t.Fatal(err)
@@ -178,76 +190,71 @@ func TestTheChartIsDrawnAndReadsByKeys(t *testing.T) {
 
 // With scripts and without, a person signs in, accepts one proposal, and
 // rejects another with a reason, by clicking.
-func TestReviewJourneys(t *testing.T) {
-	parent := browser(t)
-	for name, scripts := range map[string]bool{"scripts on": true, "scripts off": false} {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t)
-			server := httptest.NewServer(f.handler(t))
-			defer server.Close()
-			ctx, _ := tab(t, parent)
-			proposal := func(service string) string {
-				return "/proposals/cron-2026-12-02T060000Z-" + quotafile.PathSegment(service)
-			}
-			cookies := chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
-				if _, err := cdp.Call(ctx, t, network.ClearBrowserCookies, struct{}{}); err != nil {
-					return err
-				}
-				_, err := cdp.Call(ctx, t, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: !scripts})
-				return err
-			})
-			err := chromedp.Do(ctx, cookies,
-				chromedp.Navigate(server.URL+proposal("checkout")),
-				chromedp.Click(chromedp.CSS(".head .acts a.btn")), // sign in to accept or reject
-				chromedp.WaitVisible(chromedp.CSS("#token")),
-				chromedp.SendKeys(chromedp.CSS("#token"), token),
-				chromedp.SendKeys(chromedp.CSS("#name"), "Ana Lima"),
-				chromedp.Click(chromedp.CSS("button.primary")),
-				chromedp.WaitVisible(chromedp.CSS(`form[action$="/accept"] button`)),
-				chromedp.Click(chromedp.CSS(`form[action$="/accept"] button`)),
-				chromedp.WaitVisible(chromedp.CSS(`.banner[data-is=good]`)),
-			)
-			if err != nil {
-				t.Fatal(err)
-			}
-			text, err := chromedp.Run(ctx, chromedp.Text(chromedp.CSS("main")))
-			if err != nil || !strings.Contains(text, "Accepted by Ana Lima") {
-				t.Errorf("after accepting the page says %q (%v)", text[:min(len(text), 200)], err)
-			}
-			err = chromedp.Do(ctx,
-				chromedp.Navigate(server.URL+proposal(hostileService)),
-				chromedp.WaitVisible(chromedp.CSS("#reason")),
-				chromedp.SendKeys(chromedp.CSS("#reason"), "The batch came once"),
-				chromedp.Click(chromedp.CSS(`form[action$="/reject"] button`)),
-				chromedp.WaitVisible(chromedp.CSS(`.banner[data-is=good]`)),
-			)
-			if err != nil {
-				t.Fatal(err)
-			}
-			text, err = chromedp.Run(ctx, chromedp.Text(chromedp.CSS("main")))
-			if err != nil || !strings.Contains(text, "Rejected by Ana Lima: The batch came once") {
-				t.Errorf("after rejecting the page says %q (%v)", text[:min(len(text), 200)], err)
-			}
-			want := []string{
-				"accept cron-2026-12-02T060000Z-checkout by Ana Lima",
-				"reject " + strings.TrimPrefix(proposal(hostileService), "/proposals/") + " by Ana Lima: The batch came once",
-			}
-			if got := f.done(); !slices.Equal(got, want) {
-				t.Errorf("done: %q, want %q", got, want)
-			}
-		})
+func testReview(t *testing.T, parent context.Context, scripts bool) {
+	f := newFixture(t)
+	server := httptest.NewServer(f.handler(t))
+	defer server.Close()
+	ctx, _ := tab(t, parent)
+	proposal := func(service string) string {
+		return "/proposals/cron-2026-12-02T060000Z-" + quotafile.PathSegment(service)
+	}
+	cookies := chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		if _, err := cdp.Call(ctx, t, network.ClearBrowserCookies, struct{}{}); err != nil {
+			return err
+		}
+		_, err := cdp.Call(ctx, t, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: !scripts})
+		return err
+	})
+	err := chromedp.Do(ctx, cookies,
+		chromedp.Navigate(server.URL+proposal("checkout")),
+		chromedp.Click(chromedp.CSS(".head .acts a.btn")), // sign in to accept or reject
+		chromedp.WaitVisible(chromedp.CSS("#token")),
+		chromedp.SendKeys(chromedp.CSS("#token"), token),
+		chromedp.SendKeys(chromedp.CSS("#name"), "Ana Lima"),
+		chromedp.Click(chromedp.CSS("button.primary")),
+		chromedp.WaitVisible(chromedp.CSS(`form[action$="/accept"] button`)),
+		chromedp.Click(chromedp.CSS(`form[action$="/accept"] button`)),
+		chromedp.WaitVisible(chromedp.CSS(`.banner[data-is=good]`)),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := chromedp.Run(ctx, chromedp.Text(chromedp.CSS("main")))
+	if err != nil || !strings.Contains(text, "Accepted by Ana Lima") {
+		t.Errorf("after accepting the page says %q (%v)", text[:min(len(text), 200)], err)
+	}
+	err = chromedp.Do(ctx,
+		chromedp.Navigate(server.URL+proposal(hostileService)),
+		chromedp.WaitVisible(chromedp.CSS("#reason")),
+		chromedp.SendKeys(chromedp.CSS("#reason"), "The batch came once"),
+		chromedp.Click(chromedp.CSS(`form[action$="/reject"] button`)),
+		chromedp.WaitVisible(chromedp.CSS(`.banner[data-is=good]`)),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err = chromedp.Run(ctx, chromedp.Text(chromedp.CSS("main")))
+	if err != nil || !strings.Contains(text, "Rejected by Ana Lima: The batch came once") {
+		t.Errorf("after rejecting the page says %q (%v)", text[:min(len(text), 200)], err)
+	}
+	want := []string{
+		"accept cron-2026-12-02T060000Z-checkout by Ana Lima",
+		"reject " + strings.TrimPrefix(proposal(hostileService), "/proposals/") + " by Ana Lima: The batch came once",
+	}
+	if got := f.done(); !slices.Equal(got, want) {
+		t.Errorf("done: %q, want %q", got, want)
 	}
 }
 
 // Another page cannot show this one in a frame and have a click stolen.
-func TestFramedPagesAreBlank(t *testing.T) {
+func testFrames(t *testing.T, parent context.Context) {
 	server := httptest.NewServer(newFixture(t).handler(t))
 	defer server.Close()
 	evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintf(w, `<iframe src="%s/proposals"></iframe>`, server.URL)
 	}))
 	defer evil.Close()
-	ctx, said := tab(t, browser(t))
+	ctx, said := tab(t, parent)
 	if err := chromedp.Do(ctx, chromedp.Navigate(evil.URL)); err != nil {
 		t.Fatal(err)
 	}

@@ -135,7 +135,6 @@ type visit struct {
 	r     *http.Request
 	who   identity
 	zone  *time.Location
-	zones []string // what the viewer may choose beside the built-in zones
 	theme string
 }
 
