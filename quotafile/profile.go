@@ -252,7 +252,8 @@ func (d *doc) query(n *yaml.Node, what string) string {
 		d.refuse(n, "the only placeholder is ${service}", "%s: unknown placeholder ${%s}", what, clip(after))
 		return ""
 	}
-	if len(rest) == len(q) {
+	// The targets may be the same for all services: enforcers, a gateway.
+	if len(rest) == len(q) && what != "complete" {
 		d.warn(n.Line, n.Column, `add a matcher such as service="${service}"`, "%s does not name ${service}: every service reads the same", what)
 	}
 	return strings.TrimSpace(q)

@@ -229,7 +229,7 @@ func (a *App) Serve(ctx context.Context) error {
 	a.running.Store(&ctx)
 	if a.Store != nil {
 		g.Go(serve(ctx, a.promAddr, a.Store.Handler()))
-		g.Go(func() error { return ended(ctx, a.Store.Scrape(ctx, a.Registry, a.Config.Scrape, nil)) })
+		g.Go(func() error { return ended(ctx, a.Store.Scrape(ctx, a.Registry, a.Config.Scrape, map[string]string{"job": "rlc-enforcer", "instance": "embedded"})) })
 		g.Go(func() error { return ended(ctx, a.Store.Record(ctx, []promserver.Rule{recordedRate}, time.Minute)) })
 	}
 	g.Go(serve(ctx, a.pages, a.handler))

@@ -23,13 +23,14 @@ var floors = map[string]struct {
 	"migrations":     {0, nil},
 	"internal/fault": {0, nil},
 
-	"internal/stat": {1, nil},
-	"enforcer/gcra": {1, nil},
+	"internal/stat":          {1, nil},
+	"enforcer/gcra":          {1, nil},
+	"enforcer/gcra/gcratest": {1, []string{"enforcer/gcra"}},
 
 	"enforcer/match":       {2, nil},
-	"policies/historical":  {2, []string{"policies/param"}},
-	"policies/contractual": {2, []string{"policies/param"}},
-	"policies/capacity":    {2, []string{"policies/param"}},
+	"policies/historical":  {2, nil},
+	"policies/contractual": {2, nil},
+	"policies/capacity":    {2, nil},
 	"policies":             {2, []string{"policies/historical", "policies/contractual", "policies/capacity"}},
 	"internal/backtest":    {2, nil},
 	"quotafile":            {2, []string{"enforcer/match"}},
@@ -44,12 +45,13 @@ var floors = map[string]struct {
 	"internal/distribute":      {3, nil},
 	"enforcer":                 {3, []string{"enforcer/memory"}},
 	"enforcer/memory":          {3, nil},
+	"enforcer/countertest":     {3, []string{"enforcer"}},
 	"web":                      {3, []string{"web/ui"}},
 	"web/ui":                   {3, nil},
 
 	"internal/config": {4, nil},
 	"internal/app":    {4, []string{"internal/config"}},
-	"internal/demo":   {4, []string{"internal/app"}},
+	"internal/demo":   {4, []string{"internal/app", "internal/config"}},
 
 	"cmd/rlc":      {5, nil},
 	"cmd/enforcer": {5, nil},
@@ -72,7 +74,7 @@ var libraries = map[string][]string{
 	"github.com/klauspost/compress":                  {"internal/demo", "internal/promserver"},
 	"github.com/golang/snappy":                       {"internal/promserver"},
 	"golang.org/x/sync":                              nil, // anybody
-	"golang.org/x/term":                              {"cmd/rlc"},
+	"github.com/spf13/cobra":                         {"cmd/rlc"},
 	"golang.org/x/sys":                               {"gitsync"},
 	"google.golang.org/protobuf":                     {"internal/promserver"},
 	"github.com/gogo/protobuf":                       {"internal/promserver"},
