@@ -192,9 +192,9 @@ func truths(t *truth, r *row, v *visit) []ui.Truth {
 	}
 	live := ui.Truth{Kind: "none", Name: "Live", Before: "no enforcer has a limit for it; requests are admitted"}
 	if r.live != nil {
-		live = ui.Truth{Kind: "live", Name: "Live", Figure: limitText(r.live), Unit: "req/s", Sign: "good", Before: "equals desired", After: ", snapshot " + t.live.String()}
+		live = ui.Truth{Kind: "live", Name: "Live", Figure: limitText(r.live), Unit: "req/s", Sign: "good", Before: "equals desired, snapshot " + t.live.String()}
 		if r.desired == nil || *r.live != *r.desired {
-			live.Sign, live.Before = "warn", "not desired yet"
+			live.Sign, live.Before = "warn", "differs from desired, snapshot "+t.live.String()
 		}
 	}
 	return []ui.Truth{desired, proposed, live}

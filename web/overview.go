@@ -62,7 +62,7 @@ func (s *server) overview(v *visit) error {
 		view.Say = append(view.Say, runSign(last))
 	}
 	if waiting > 0 {
-		view.Say = append(view.Say, ui.Sign{Level: "note", Link: ui.Link{Text: plural(waiting, "proposal waits", "proposals wait"), URL: "/proposals?state=open"}, After: " for review"})
+		view.Say = append(view.Say, ui.Sign{Level: "note", Link: ui.Link{Text: plural(waiting, "proposal waits", "proposals wait"), URL: "/proposals?state=open"}, After: "for review"})
 	} else {
 		view.Say = append(view.Say, ui.Sign{Level: "good", Before: "No proposal waits"})
 	}
@@ -70,7 +70,7 @@ func (s *server) overview(v *visit) error {
 		view.Say = append(view.Say, ui.Sign{Level: "bad", Before: plural(n, "service has", "services have") + " a policy that cannot be read; what is in force stays"})
 	}
 	view.Say = append(view.Say, syncSign(commit, version, live != nil, acks), dropSign("bad", "dropped", dropping, func(r rlc.ServiceSummary) float64 { return r.Drops }),
-		dropSign("note", "would have been dropped", virtual, func(r rlc.ServiceSummary) float64 { return r.VirtualDrops }))
+		dropSign("note", "would have dropped", virtual, func(r rlc.ServiceSummary) float64 { return r.VirtualDrops }))
 	for _, p := range open {
 		view.Queue = append(view.Queue, ui.Task{
 			Chip: ui.Chip{Mode: "new", Text: "review"}, Title: p.Service, Detail: proposalLine(p),
@@ -125,9 +125,9 @@ func runSign(r *rlc.Run) ui.Sign {
 	sign := ui.Sign{Level: runLevel(r.Result), Link: ui.Link{Text: "The last run", URL: runURL(r.ID)}}
 	switch r.Result {
 	case rlc.ResultFailed, rlc.ResultRefused:
-		sign.After = " ended " + string(r.Result) + ": " + r.Detail
+		sign.After = "ended " + string(r.Result) + ": " + r.Detail
 	default:
-		sign.After = fmt.Sprintf(" looked at %s: %d changed, %d held", plural(r.Total, "quota", "quotas"), r.Changed, r.Held)
+		sign.After = fmt.Sprintf("looked at %s: %d changed, %d held", plural(r.Total, "quota", "quotas"), r.Changed, r.Held)
 		if !r.Finished.IsZero() {
 			sign.Soft = "in " + span(r.Finished.Sub(r.Started))
 		}
@@ -184,7 +184,7 @@ func dropSign(level, verb string, rows []rlc.ServiceSummary, of func(rlc.Service
 	if len(names) == 0 {
 		return ui.Sign{Level: "good", Before: "Nothing " + map[string]string{"bad": "was dropped", "note": "would have been dropped"}[level] + " in 24 h"}
 	}
-	return ui.Sign{Level: level, Link: ui.Link{Text: rows[0].Name, URL: serviceURL(rows[0].Name)}, After: ": " + count(of(rows[0])) + " requests " + verb + " in 24 h", Soft: strings.Join(names[1:], ", ")}
+	return ui.Sign{Level: level, Link: ui.Link{Text: rows[0].Name, URL: serviceURL(rows[0].Name)}, After: verb + " " + count(of(rows[0])) + " requests in 24 h", Soft: strings.Join(names[1:], ", ")}
 }
 
 // services is /services.

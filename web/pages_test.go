@@ -32,7 +32,7 @@ func holds(t *testing.T, h http.Handler, target string, want ...string) string {
 
 func TestOverviewSaysWhatWaits(t *testing.T) {
 	h := newFixture(t).handler(t)
-	holds(t, h, "/", "2 proposals wait", "1 service has a policy that cannot be read", "Live equals desired: snapshot 3.41", "requests dropped in 24 h", "unknown parameter", "The last run held quotas")
+	holds(t, h, "/", "2 proposals wait", "1 service has a policy that cannot be read", "Live equals desired: snapshot 3.41", "requests in 24 h", "unknown parameter", "The last run held quotas")
 }
 
 func TestServicePageTellsThreeTruthsApart(t *testing.T) {
