@@ -276,6 +276,15 @@ func (e *Enforcer) Version() rlc.Version {
 	return rlc.Version{}
 }
 
+// Snapshot is the one in force, nil for none. It is shared and not to be
+// changed.
+func (e *Enforcer) Snapshot() *rlc.Snapshot {
+	if l := e.loaded.Load(); l != nil {
+		return &l.snapshot
+	}
+	return nil
+}
+
 // Commit is the snapshot's in force; "" for none.
 func (e *Enforcer) Commit() string {
 	if l := e.loaded.Load(); l != nil {

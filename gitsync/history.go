@@ -53,6 +53,44 @@ func (r *Repo) Log(ctx context.Context, name string, n int) ([]Entry, error) {
 	return out, err
 }
 
+// Touched returns, for each of the services, who changed its folder by commits
+// of their own since the commit from: people's names, newest first. A service
+// that nobody touched, and one that RLC alone wrote to, is not in it. Without a
+// from that is on the base branch nobody is named.
+func (r *Repo) Touched(ctx context.Context, from string, services []string) (map[string][]string, error) {
+	out := map[string][]string{}
+	err := r.look(ctx, "", func(v *view, _ tips) error {
+		clear(out)
+		if err := r.line.scan(ctx, v); err != nil {
+			return err
+		}
+		since, ok := r.line.at[plumbing.NewHash(from)]
+		if !ok {
+			return nil
+		}
+		for _, service := range services {
+			for _, i := range slices.Backward(r.line.touched[quotafile.PathSegment(service)]) {
+				if i <= since {
+					break
+				}
+				p := &r.line.points[i]
+				if p.run != "" {
+					continue
+				}
+				c, err := v.commit(p.hash)
+				if err != nil {
+					return err
+				}
+				if who := inert(c.Author.Name); !slices.Contains(out[service], who) {
+					out[service] = append(out[service], who)
+				}
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
 // Show returns a file of the config repository as it was at a commit. A commit
 // or file that is not there, and a path that config.md does not name, is
 // rlc.ErrNotFound.

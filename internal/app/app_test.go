@@ -135,9 +135,9 @@ func acceptAll(t *testing.T, a *app.App) {
 		}
 	}
 	eventually(t, "the merged head is live", func() bool {
-		head, c := a.Desired()
+		head, _, err := a.Repo.Head(t.Context())
 		v, live := a.Live()
-		return live != nil && v == head.Version && len(c.Quotas) > 0
+		return err == nil && live != nil && v == head.Version
 	})
 }
 
@@ -392,4 +392,62 @@ func get(t *testing.T, url string) string {
 		t.Fatalf("GET %s: %s %v\n%s", url, res.Status, err, b)
 	}
 	return string(b)
+}
+
+// A person may remove many buckets at once, and is named; the enforcers follow.
+func TestAPersonsRemovalReachesTheEnforcers(t *testing.T) {
+	dir := t.TempDir()
+	var b strings.Builder
+	b.WriteString("apiVersion: rlc/v1\nkind: ServicePolicy\nservice: checkout\nbuckets:\n")
+	for i := range 40 {
+		fmt.Fprintf(&b, "  - {name: b%d, match: {caller: c%d}, limit: {rate: 10, burst: 20}}\n", i, i)
+	}
+	a := open(t, dir, rlc.Files{"services/checkout/policy.yaml": []byte(b.String())}, nil)
+	eventually(t, "forty buckets are live", func() bool { _, live := a.Live(); return live != nil })
+	clone := filepath.Join(t.TempDir(), "clone")
+	git(t, t.TempDir(), "clone", "-q", filepath.Join(dir, "config.git"), clone)
+	lines := strings.SplitAfter(b.String(), "\n")
+	write(t, filepath.Join(clone, "services/checkout/policy.yaml"), []byte(strings.Join(lines[:10], "")))
+	git(t, clone, "commit", "-qam", "Fewer buckets")
+	git(t, clone, "push", "-q", "origin", "main")
+	eventually(t, "six buckets are live", func() bool {
+		_, live := a.Live()
+		return len(live.Service("checkout").Buckets) == 6
+	})
+	if s := a.Enforcer.Snapshot(); s.RemovedBy != "Sam" {
+		t.Errorf("removed by %q, want Sam", s.RemovedBy)
+	}
+}
+
+// A base branch whose history was rewritten halts everything until a person
+// lets RLC follow it.
+func TestRewrittenHistoryHaltsUntilAPersonSaysSo(t *testing.T) {
+	dir := t.TempDir()
+	a := open(t, dir, twoServices(), nil)
+	if _, err := a.Compute(t.Context(), planner.Ask{Slot: "one"}); err != nil {
+		t.Fatal(err)
+	}
+	acceptAll(t, a)
+	before, _ := a.Live()
+	clone := filepath.Join(t.TempDir(), "clone")
+	git(t, t.TempDir(), "clone", "-q", filepath.Join(dir, "config.git"), clone)
+	git(t, clone, "reset", "-q", "--hard", "HEAD~1")
+	git(t, clone, "commit", "-q", "--allow-empty", "-m", "Another past")
+	git(t, clone, "push", "-qf", "origin", "main")
+	rewritten := func() bool {
+		for _, b := range a.Banners() {
+			if strings.Contains(b.Text, "rewritten") {
+				return true
+			}
+		}
+		return false
+	}
+	eventually(t, "a banner that history was rewritten", rewritten)
+	if v, _ := a.Live(); v != before {
+		t.Errorf("a rewritten branch was distributed: %s after %s", v, before)
+	}
+	if err := a.FollowRewritten(t.Context(), "dana"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the banner is gone", func() bool { return !rewritten() })
 }

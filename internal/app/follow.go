@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -212,8 +213,58 @@ func (a *App) distribute(ctx context.Context, head rlc.Commit, files rlc.Files, 
 		return nil
 	}
 	a.status.clear("invalid")
+	removers, err := a.removers(ctx, parsed)
+	if err != nil {
+		return err
+	}
 	a.truths.distributing(head.Version, parsed)
-	return a.hub.Publish(ctx, distribute.Message{Snapshot: &rlc.Snapshot{Version: head.Version, Commit: head.Hash, Files: files}})
+	err = a.hub.Publish(ctx, distribute.Message{Snapshot: &rlc.Snapshot{Version: head.Version, Commit: head.Hash, Files: files, RemovedBy: removers}})
+	if errors.Is(err, rlc.ErrRefused) || errors.Is(err, rlc.ErrInvalid) || errors.Is(err, rlc.ErrConflict) {
+		a.status.set("refused", "bad", fmt.Sprintf("Snapshot %s was not distributed: enforcers keep the last good quotas.", head.Version), err.Error())
+		return nil
+	}
+	return err
+}
+
+// removers names the people whose commits since the snapshot in force touched
+// every service that lost a bucket or a quota; "" where nothing went, or where
+// nobody answers for one of them.
+func (a *App) removers(ctx context.Context, next *quotafile.Config) (string, error) {
+	before := a.Enforcer.Snapshot()
+	if before == nil {
+		return "", nil
+	}
+	live := quotafile.Parse(before.Files, nil)
+	var lost []string
+	for service, quotas := range live.Quotas {
+		if slices.ContainsFunc(quotas, func(q rlc.Quota) bool { return next.Quota(service, q.Bucket, q.Key) == nil }) {
+			lost = append(lost, service)
+		}
+	}
+	for _, s := range live.Services {
+		if n := next.Service(s.Name); n == nil || slices.ContainsFunc(s.Buckets, func(b rlc.Bucket) bool { return n.Bucket(b.Name) == nil }) {
+			lost = append(lost, s.Name)
+		}
+	}
+	if len(lost) == 0 {
+		return "", nil
+	}
+	slices.Sort(lost)
+	lost = slices.Compact(lost)
+	touched, err := a.Repo.Touched(ctx, before.Commit, lost)
+	if err != nil {
+		return "", err
+	}
+	people := map[string]bool{}
+	for _, s := range lost {
+		if len(touched[s]) == 0 {
+			return "", nil
+		}
+		for _, who := range touched[s] {
+			people[who] = true
+		}
+	}
+	return strings.Join(slices.Sorted(maps.Keys(people)), ", "), nil
 }
 
 // acknowledged takes an enforcer's word on what it has in force.
@@ -233,6 +284,9 @@ func (a *App) acknowledged(ack rlc.Ack) {
 
 // settle asks the repository what became of each open proposal.
 func (a *App) settle(ctx context.Context) error {
+	if !a.leads.Load() {
+		return nil
+	}
 	open, _, err := a.Records.Proposals(ctx, rlc.Open, "", rlc.Page{Size: 1000})
 	if err != nil {
 		return err

@@ -161,10 +161,9 @@ func prepare(ctx context.Context, a *app.App, say func(string, ...any)) error {
 		say("first quotas: accepted into shadow for %d services", len(open))
 	}
 	if err := until(ctx, func() bool {
-		head, _ := a.Desired()
+		head, _, err := a.Repo.Head(ctx)
 		at, live := a.Live()
-		_, c := a.Desired()
-		return live != nil && at == head.Version && len(c.Quotas) > 0
+		return err == nil && live != nil && at == head.Version
 	}); err != nil {
 		return err
 	}
