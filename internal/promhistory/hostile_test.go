@@ -309,7 +309,7 @@ func TestABusyServerIsAskedForLessDownToAnHour(t *testing.T) {
 	h := time.Hour
 	for _, code := range []int{422, 429, 503, 502} {
 		w := newWorld(t, nil)
-		w.fill(rates(now.Add(-9*day).Truncate(day), now, wave(1), "client", "a"))
+		w.fill(rates(now.Add(-3*day).Truncate(day), now, wave(1), "client", "a"))
 		s := service(callers(), rlc.Bucket{Name: "all", Role: rlc.CapRole})
 		var asked []time.Duration
 		w.tamper = failing(-1, code, "86400", &asked)
@@ -327,7 +327,7 @@ func TestABusyServerIsAskedForLessDownToAnHour(t *testing.T) {
 		asked = nil
 		w.tamper = failing(2, code, "", &asked)
 		got = w.read(s, profile(), now)
-		if x := got["callers/caller=a"]; len(x.Problems) > 0 || len(x.Hours) < 9*24 {
+		if x := got["callers/caller=a"]; len(x.Problems) > 0 || len(x.Hours) < 3*24 {
 			t.Errorf("%d: %d hours, problems %v", code, len(x.Hours), x.Problems)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -25,7 +26,13 @@ import (
 	"github.com/openrlc/rlc/internal/store"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if arg := os.Getenv(serverEnv); arg != "" {
+		fmt.Fprintln(os.Stderr, serveBench(arg))
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // now is fixed within a test: ten days of history end here.
 var now = time.Now().UTC().Truncate(day).Add(-day).Add(15*time.Hour + 40*time.Minute)
