@@ -12,6 +12,7 @@ import (
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/enforcer/match"
+	"github.com/openrlc/rlc/internal/stat"
 )
 
 const (
