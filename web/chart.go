@@ -26,7 +26,6 @@ type chartData struct {
 	Zone     string     `json:"tz"`
 	Live     []segmentD `json:"live"`
 	Desired  *float64   `json:"desired"`
-	Since    int64      `json:"since"` // from when on desired is drawn
 	Proposed *float64   `json:"proposed"`
 	Marks    []mark     `json:"marks"`
 	Excluded []band     `json:"excluded"`
@@ -124,10 +123,7 @@ func chartOf(v *visit, t *truth, r *row, h rlc.History, live []segmentD) *ui.Cha
 	}
 	if r.desired != nil {
 		rate := float64(r.desired.Rate)
-		d.Desired, d.Since = &rate, from.Unix()
-		if len(live) > 0 {
-			d.Since = live[len(live)-1].From
-		}
+		d.Desired = &rate
 		top = max(top, rate)
 	}
 	if r.proposed != nil {
@@ -163,7 +159,11 @@ func windows(t *truth, r *row) []rlc.Window {
 	var out []rlc.Window
 	if r.change != nil {
 		for _, f := range r.change.Flags {
-			out = append(out, f.Window)
+			w := f.Window
+			if f.Rule != "excluded" {
+				w.Reason = "left out"
+			}
+			out = append(out, w)
 		}
 	}
 	if t.service != nil {
@@ -247,7 +247,7 @@ func (d *chartData) draw(v *visit, name string, highest float64, at time.Time, t
 		c.Live = live.String() + "H" + coord(wide)
 	}
 	if d.Desired != nil {
-		c.Desired = "M" + coord(x(d.Since)) + " " + coord(y(*d.Desired)) + "H" + coord(wide)
+		c.Desired = "M0 " + coord(y(*d.Desired)) + "H" + coord(wide)
 	}
 	if d.Proposed != nil {
 		c.Proposed = "M0 " + coord(y(*d.Proposed)) + "H" + coord(wide)
@@ -263,12 +263,16 @@ func (d *chartData) draw(v *visit, name string, highest float64, at time.Time, t
 	return c
 }
 
-// limit is what was live at t; 0 where nothing was.
+// limit is what was live at t. Before anything was, it is what desired would
+// have done; 0 where neither exists.
 func (d *chartData) limit(t int64) (float64, rlc.Mode) {
 	for i := len(d.Live) - 1; i >= 0; i-- {
 		if d.Live[i].From <= t+d.Step-1 {
 			return d.Live[i].Rate, d.Live[i].Mode
 		}
+	}
+	if d.Desired != nil {
+		return *d.Desired, rlc.Shadow
 	}
 	return 0, ""
 }
