@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/go-git/go-git/v5/plumbing"
@@ -177,5 +178,70 @@ func TestEverySegmentIsABranchThatGitAccepts(t *testing.T) {
 	}
 	if got := branchName("a.b"); got != "rlc/a.b" {
 		t.Errorf("a plain segment became %s", got)
+	}
+}
+
+// While git holds a reference it does not move under git's feet, and the other
+// way round. go-git's own update looks at another lock and loses one of the two.
+func TestGitAndRlcRespectEachOthersLocks(t *testing.T) {
+	r := newRefs(t)
+	git := func(args ...string) *exec.Cmd {
+		cmd := exec.Command("git", append([]string{"-c", "user.name=a", "-c", "user.email=a"}, args...)...)
+		cmd.Dir = r.path
+		return cmd
+	}
+	commit := func(message string) plumbing.Hash {
+		t.Helper()
+		if err := git("hash-object", "-t", "tree", "-w", "/dev/null").Run(); err != nil {
+			t.Fatal(err)
+		}
+		out, err := git("commit-tree", "-m", message, "4b825dc642cb6eb9a060e54bf8d69288fbee4904").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return plumbing.NewHash(strings.TrimSpace(string(out)))
+	}
+	first, theirs, ours := commit("first"), commit("theirs"), commit("ours")
+	const name = "refs/heads/main"
+	if err := r.move(t.Context(), name, plumbing.ZeroHash, first); err != nil {
+		t.Fatal(err)
+	}
+
+	// git's hook stops it between taking its lock and moving the reference.
+	held, release := filepath.Join(t.TempDir(), "held"), filepath.Join(t.TempDir(), "release")
+	hook := filepath.Join(r.path, "hooks", "reference-transaction")
+	script := "#!/bin/sh\ncat >/dev/null\n[ \"$1\" = prepared ] || exit 0\necho >'" + held + "'\ncat '" + release + "'\n"
+	if err := errors.Join(syscall.Mkfifo(held, 0o600), syscall.Mkfifo(release, 0o600), os.WriteFile(hook, []byte(script), 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	update := git("update-ref", name, theirs.String(), first.String())
+	if err := update.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.ReadFile(held); err != nil { // returns once git is there
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.move(ctx, name, first, ours); !errors.Is(err, rlc.ErrConflict) {
+		t.Errorf("while git holds it: %v, want ErrConflict", err)
+	}
+	if err := errors.Join(os.WriteFile(release, nil, 0), update.Wait(), os.Remove(hook)); err != nil {
+		t.Fatal(err)
+	}
+	if now, err := r.read(name); err != nil || now != theirs {
+		t.Fatalf("now at %s, %v; want git's %s", short(now), err, short(theirs))
+	}
+
+	unlock, err := r.lock(t.Context(), "ref", filepath.Join(r.path, name), []byte(ours.String()+"\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := git("update-ref", name, first.String(), theirs.String()).Run(); err == nil {
+		t.Error("git moved a reference that rlc holds")
+	}
+	unlock()
+	if err := git("update-ref", name, first.String(), theirs.String()).Run(); err != nil {
+		t.Errorf("git after rlc let go: %v", err)
 	}
 }
