@@ -52,6 +52,13 @@ func (s *server) formRun(v *visit) error {
 	return v.back(runURL(run.ID), "run")
 }
 
+func (s *server) formFollow(v *visit) error {
+	if err := s.Acts.FollowRewritten(v.ctx(), v.who.name); err != nil {
+		return err
+	}
+	return v.back("/", "follow")
+}
+
 func (s *server) formVerdict(v *visit) error {
 	if err := form(v); err != nil {
 		return err
@@ -123,6 +130,13 @@ func (s *server) apiReject(v *visit) error {
 		return err
 	}
 	return s.apiProposal(v)
+}
+
+func (s *server) apiFollow(v *visit) error {
+	if err := s.Acts.FollowRewritten(v.ctx(), v.who.name); err != nil {
+		return err
+	}
+	return s.apiSnapshot(v)
 }
 
 // request asks for a run or a plan. Both fields may be left out: all services,

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/policies"
 )
 
 //go:embed openapi.json
@@ -261,9 +262,12 @@ func (s *server) answerBucket(v *visit, t *truth, name string, key rlc.Key) erro
 	out := rowJSON(r)
 	out["service"] = t.name
 	out["reasons"], out["flags"], out["backtest"], out["estimate"], out["run"] = []rlc.Reason{}, []rlc.Flag{}, nil, nil, nil
+	out["explanation"] = object{"verdict": "No run has looked at this quota yet.", "text": "No run has looked at this quota yet.\n"}
 	if c := r.change; c != nil {
 		out["reasons"], out["flags"], out["estimate"], out["run"] = list(c.Reasons), list(c.Flags), c.Estimate, c.RunID
 		out["backtest"], out["coverage"], out["valid_days"] = backtestsJSON(c), c.Coverage, c.ValidDays
+		e := policies.Explain(*c)
+		out["explanation"] = object{"verdict": e.Verdict, "text": e.Text()}
 	}
 	out["history"] = nil
 	if h, err := s.stored(v.ctx(), t, r, s.Now().UTC()); err == nil && len(h.Hours) > 0 {

@@ -452,6 +452,11 @@ func (f *fixture) Plan(_ context.Context, a planner.Ask) (rlc.Run, []rlc.Change,
 	return rlc.Run{ID: "plan", Trigger: rlc.ByPerson, Service: a.Service, Now: now, Result: rlc.ResultOK, Total: len(changes)}, changes, err
 }
 
+func (f *fixture) FollowRewritten(_ context.Context, actor string) error {
+	f.did("follow by %s", actor)
+	return nil
+}
+
 func (f *fixture) SetVerdict(ctx context.Context, v rlc.Verdict) error {
 	f.did("verdict %s/%s count=%v by %s", v.Service, rlc.QuotaID(v.Bucket, v.Key), v.Count, v.Actor)
 	return f.db.SetVerdict(ctx, v, rlc.AuditEntry{At: v.At, Actor: v.Actor, Action: "verdict.set", Object: v.Service})

@@ -68,7 +68,7 @@ func (s *server) frame(v *visit, title, tab string) (ui.Frame, error) {
 		f.Open = count(float64(open))
 	}
 	for _, b := range s.Status.Banners() {
-		f.Banners = append(f.Banners, ui.Banner{Level: b.Level, Text: b.Text, Detail: b.Detail, Since: v.time(b.Since)})
+		f.Banners = append(f.Banners, ui.Banner{Level: b.Level, Text: b.Text, Detail: b.Detail, Since: v.time(b.Since), Follow: b.Follow && v.who.role == actor})
 	}
 	f.Done = done[v.r.URL.Query().Get("done")]
 	return f, nil
@@ -80,6 +80,7 @@ var done = map[string]string{
 	"accepted": "Accepted. It is on the base branch; enforcers follow within seconds.",
 	"rejected": "Rejected. The reason is recorded.",
 	"verdict":  "Recorded. The next run follows your word.",
+	"follow":   "RLC follows the new history of the base branch.",
 	"run":      "The run has started. This page shows it when it is done.",
 }
 

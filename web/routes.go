@@ -57,6 +57,7 @@ func (s *server) routes() []route {
 		{"GET", "/runs.csv", viewer, s.runsCSV},
 		{"POST", "/runs", actor, s.formRun},
 		{"GET", "/runs/{id}", viewer, s.run},
+		{"POST", "/follow", actor, s.formFollow},
 
 		{"GET", "/api/openapi.json", viewer, s.openAPI},
 		{"GET", "/api/v1/services", viewer, s.apiServices},
@@ -75,6 +76,7 @@ func (s *server) routes() []route {
 		{"POST", "/api/v1/backtest", viewer, s.apiBacktest},
 		{"GET", "/api/v1/why", viewer, s.apiWhy},
 		{"GET", "/api/v1/snapshot", viewer, s.apiSnapshot},
+		{"POST", "/api/v1/follow", actor, s.apiFollow},
 		{"GET", "/api/v1/verdicts", viewer, s.apiVerdicts},
 		{"POST", "/api/v1/verdicts", actor, s.apiSetVerdict},
 		{"GET", "/api/v1/overrides", viewer, s.apiOverrides},

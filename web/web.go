@@ -52,6 +52,8 @@ type Acts interface {
 	Run(ctx context.Context, ask planner.Ask) (rlc.Run, error)
 	Plan(ctx context.Context, ask planner.Ask) (rlc.Run, []rlc.Change, error)
 	SetVerdict(ctx context.Context, v rlc.Verdict) error
+	// FollowRewritten lets RLC follow a base branch whose history was rewritten.
+	FollowRewritten(ctx context.Context, actor string) error
 }
 
 // Status is the server's word on itself.
@@ -66,6 +68,7 @@ type Banner struct {
 	Text   string
 	Detail string
 	Since  time.Time // zero: not said
+	Follow bool      // answered by following the rewritten history
 }
 
 // Config is what a web server needs. Records, Truths, History, Acts and Status

@@ -160,7 +160,7 @@ func (a *App) openHistory() (err error) {
 		}
 		a.Prom = "http://" + a.promAddr.Addr().String()
 	}
-	if a.History, err = promhistory.New(promhistory.Config{URL: a.Prom, Store: a.Records, Log: a.log}); err != nil {
+	if a.History, err = promhistory.New(promhistory.Config{URL: a.Prom, Store: a.Records, Log: a.log, Each: a.each}); err != nil {
 		return fmt.Errorf("history: %w", err)
 	}
 	return nil
@@ -218,6 +218,9 @@ func (a *App) token() error {
 	return nil
 }
 
+// urlFile is where a running server notes its address for the command line.
+func (a *App) urlFile() string { return filepath.Join(a.Config.Data, "url") }
+
 // TokenFile is where the token is kept.
 func (a *App) TokenFile() string { return filepath.Join(a.Config.Data, "token") }
 
@@ -225,11 +228,17 @@ func (a *App) TokenFile() string { return filepath.Join(a.Config.Data, "token") 
 // requests, the runs under way, the followers. It returns nil after a stop
 // that was asked for.
 func (a *App) Serve(ctx context.Context) error {
+	if err := os.WriteFile(a.urlFile(), []byte(a.URL+"\n"), 0o644); err != nil {
+		return fmt.Errorf("note the address: %w", err)
+	}
+	defer os.Remove(a.urlFile())
 	g, ctx := errgroup.WithContext(ctx)
 	a.running.Store(&ctx)
 	if a.Store != nil {
 		g.Go(serve(ctx, a.promAddr, a.Store.Handler()))
-		g.Go(func() error { return ended(ctx, a.Store.Scrape(ctx, a.Registry, a.Config.Scrape, map[string]string{"job": "rlc-enforcer", "instance": "embedded"})) })
+		g.Go(func() error {
+			return ended(ctx, a.Store.Scrape(ctx, a.Registry, a.Config.Scrape, map[string]string{"job": "rlc-enforcer", "instance": "embedded"}))
+		})
 		g.Go(func() error { return ended(ctx, a.Store.Record(ctx, []promserver.Rule{recordedRate}, time.Minute)) })
 	}
 	g.Go(serve(ctx, a.pages, a.handler))
@@ -270,6 +279,9 @@ func (a *App) Close() error {
 	}
 	if a.Repo != nil {
 		errs = append(errs, a.Repo.Close())
+	}
+	if a.History != nil {
+		a.History.Close()
 	}
 	if a.Store != nil {
 		errs = append(errs, a.Store.Close())

@@ -79,6 +79,19 @@ func (t *truths) acknowledged(v rlc.Version) {
 	maps.DeleteFunc(t.sent, func(o rlc.Version, _ *quotafile.Config) bool { return o.Compare(v) <= 0 })
 }
 
+// each is what a bucket of the base branch counts by.
+func (a *App) each(service, bucket string) ([]string, bool) {
+	_, c := a.Desired()
+	if c == nil || c.Service(service) == nil {
+		return nil, false
+	}
+	b := c.Service(service).Bucket(bucket)
+	if b == nil {
+		return nil, false
+	}
+	return b.Each, true
+}
+
 // lead keeps this replica's claim to leadership alive and raises the epoch
 // above every one the base branch has seen.
 func (a *App) lead(ctx context.Context) error {
@@ -181,7 +194,7 @@ func (a *App) look(ctx context.Context) error {
 		}
 		if rewritten {
 			a.status.set("rewritten", "bad", "History of the base branch was rewritten: nothing is computed or distributed until a person says so.",
-				fmt.Sprintf("%s is no longer on the first-parent line of %s; look at the branch, then press “Follow the new history” or run rlc follow", short(seen), short(head.Hash)))
+				fmt.Sprintf("%s is no longer on the first-parent line of %s; look at the branch, then let RLC follow it: rlc follow, or POST /api/v1/follow", short(seen), short(head.Hash)))
 			return nil
 		}
 	}
@@ -299,7 +312,7 @@ func (a *App) settle(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("proposal %s: %w", p.ID, err)
 		}
-		if now.State == p.State && now.Human == p.Human {
+		if now.State == p.State && now.Human == p.Human && now.Commit == p.Commit && now.Content == p.Content {
 			continue
 		}
 		var audit *rlc.AuditEntry

@@ -34,7 +34,7 @@ func (s *status) set(name, level, text, detail string) {
 	if old, ok := s.troubles[name]; ok {
 		since = old.Since
 	}
-	s.troubles[name] = web.Banner{Level: level, Text: text, Detail: detail, Since: since}
+	s.troubles[name] = web.Banner{Level: level, Text: text, Detail: detail, Since: since, Follow: name == "rewritten"}
 }
 
 func (s *status) clear(name string) {

@@ -150,11 +150,23 @@ func (a *App) trend(ctx context.Context, service string) ([]rlc.Rate, error) {
 	until := time.Now().UTC().Truncate(time.Hour)
 	from := until.Add(-7 * 24 * time.Hour)
 	sum := make([]rlc.Rate, 7*24)
-	any := false
+	sealed, err := a.Records.SealedUntil(ctx, service)
+	if err != nil {
+		return nil, err
+	}
+	// A policy edit gives a quota a new series; the old one is no longer read.
+	newest := map[string]rlc.SeriesKey{}
 	for _, k := range series {
 		if svc == nil || svc.Bucket(k.Bucket) == nil || svc.Bucket(k.Bucket).Role == rlc.CapRole {
 			continue
 		}
+		id := rlc.QuotaID(k.Bucket, k.Key)
+		if old, ok := newest[id]; !ok || sealed[k.ID].After(sealed[old.ID]) {
+			newest[id] = k
+		}
+	}
+	any := false
+	for _, k := range newest {
 		days, err := a.Records.Days(ctx, k.ID, from, until)
 		if err != nil {
 			return nil, err

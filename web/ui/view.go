@@ -36,6 +36,7 @@ type Field struct{ Name, Value string }
 type Banner struct {
 	Level, Text, Detail string
 	Since               Time
+	Follow              bool // shows the button that lets RLC follow a rewritten history
 }
 
 // Time is an instant: for machines, for people, and in full.
