@@ -216,9 +216,10 @@ func TestActsByJSON(t *testing.T) {
 	if out := body(t, get(h, "/api/v1/overrides"), 200); len(out["overrides"].([]any)) != 0 {
 		t.Errorf("overrides: %v", out)
 	}
+	body(t, post(h, "/api/v1/follow", "{}", bearer), 200)
 	want := []string{
 		"reject " + id + " by token: not now", "accept " + id + " by token", `run "checkout" at 2026-12-02T06:00:00Z by token`,
-		"verdict checkout/callers/caller=batch-reports count=true by token",
+		"verdict checkout/callers/caller=batch-reports count=true by token", "follow by token",
 	}
 	if got := f.done(); !slices.Equal(got, want) {
 		t.Errorf("done %q, want %q", got, want)

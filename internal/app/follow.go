@@ -95,7 +95,7 @@ func (a *App) each(service, bucket string) ([]string, bool) {
 // lead keeps this replica's claim to leadership alive and raises the epoch
 // above every one the base branch has seen.
 func (a *App) lead(ctx context.Context) error {
-	const ttl = 15 * time.Second
+	const ttl = 6 * time.Second
 	for {
 		var least uint64
 		if head, _, err := a.Repo.Head(ctx); err == nil {
@@ -354,7 +354,10 @@ func (a *App) react(ctx context.Context, from string, head rlc.Commit) error {
 // resume carries on what an earlier process left, and again after failures.
 func (a *App) resume(ctx context.Context) error {
 	for {
-		if a.leads.Load() {
+		pause := 10 * time.Second
+		if !a.leads.Load() {
+			pause = 200 * time.Millisecond
+		} else {
 			if err := a.Planner.Resume(ctx); err != nil && ctx.Err() == nil {
 				a.log.Warn("resume", "err", err)
 				a.status.set("publish", "warn", "A proposal could not be published; it is tried again.", err.Error())
@@ -362,7 +365,7 @@ func (a *App) resume(ctx context.Context) error {
 				a.status.clear("publish")
 			}
 		}
-		if !wait(ctx, 10*time.Second) {
+		if !wait(ctx, pause) {
 			return nil
 		}
 	}
