@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -102,20 +101,6 @@ func (d *server) stop() {
 	}
 }
 
-// died waits for a process that was killed from inside.
-func (d *server) died() {
-	d.t.Helper()
-	select {
-	case err := <-d.ended:
-		d.ended <- err
-		if exit, ok := err.(*exec.ExitError); !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-			d.t.Fatalf("ended with %v, not killed\n%s", err, d.stderr)
-		}
-	case <-time.After(2 * time.Minute):
-		d.t.Fatalf("the fault point was not reached:\n%s", d.stderr)
-	}
-}
-
 // get decodes an answer of the API.
 func (d *server) get(path string, out any) {
 	d.t.Helper()
@@ -156,28 +141,6 @@ func git(t *testing.T, dir string, args ...string) string {
 		t.Fatalf("git %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 	return strings.TrimSpace(string(out))
-}
-
-// pushHeadroom edits a service's headroom in a fresh clone and pushes it, as a
-// person does.
-func pushHeadroom(t *testing.T, data, service, from, to string) {
-	t.Helper()
-	clone := filepath.Join(t.TempDir(), "clone")
-	git(t, t.TempDir(), "clone", "-q", filepath.Join(data, "config.git"), clone)
-	file := filepath.Join(clone, "services", service, "policy.yaml")
-	b, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	after := strings.ReplaceAll(string(b), "headroom: "+from, "headroom: "+to)
-	if after == string(b) {
-		t.Fatalf("no headroom %s in\n%s", from, b)
-	}
-	if err := os.WriteFile(file, []byte(after), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	git(t, clone, "commit", "-qam", "headroom "+to)
-	git(t, clone, "push", "-q", "origin", "main")
 }
 
 func eventually(t *testing.T, what string, ok func() bool) {
