@@ -113,9 +113,6 @@ func (e *Enforcer) check(w http.ResponseWriter, r *http.Request) {
 // or 403 for a drop, since nginx turns any other status into 500.
 func (e *Enforcer) checkSubrequest(w http.ResponseWriter, r *http.Request) {
 	req, text := queryRequest(r)
-	if text == "" {
-		text = invalid(req)
-	}
 	if text != "" {
 		problem(w, http.StatusBadRequest, text)
 		return
@@ -126,7 +123,7 @@ func (e *Enforcer) checkSubrequest(w http.ResponseWriter, r *http.Request) {
 // queryRequest reads a request from X-RLC-Attr-<name> headers and from the
 // query, where service and cost are the request's own and every other name is
 // an attribute. A header wins over the query: the proxy sets it, the query may
-// be the client's.
+// be the client's. The text says what is wrong with it; "" for nothing.
 func queryRequest(r *http.Request) (Request, string) {
 	req := Request{Attributes: rlc.Attributes{}, Cost: 1}
 	for name, values := range r.URL.Query() {
@@ -154,7 +151,7 @@ func queryRequest(r *http.Request) (Request, string) {
 			req.Attributes[strings.ToLower(attr)] = values[0]
 		}
 	}
-	return req, ""
+	return req, invalid(req)
 }
 
 // invalid says what is wrong with a request from outside; "" for nothing.
@@ -260,9 +257,6 @@ func (e *Enforcer) showReady(w http.ResponseWriter, _ *http.Request) {
 // showExplain answers /v1/explain, which takes what GET /v1/check takes.
 func (e *Enforcer) showExplain(w http.ResponseWriter, r *http.Request) {
 	req, text := queryRequest(r)
-	if text == "" {
-		text = invalid(req)
-	}
 	if text != "" {
 		problem(w, http.StatusBadRequest, text)
 		return

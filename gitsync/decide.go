@@ -36,14 +36,7 @@ func (r *Repo) Accept(ctx context.Context, p rlc.Proposal, actor string) (rlc.Co
 	})
 	var c rlc.Commit
 	if err == nil {
-		err = r.look(ctx, "", func(*view, tips) error {
-			i, ok := r.line.at[done]
-			if !ok {
-				return fmt.Errorf("%w: history was rewritten after %s", rlc.ErrConflict, short(done))
-			}
-			c = r.at(i)
-			return nil
-		})
+		c, err = r.placed(ctx, done)
 	}
 	if err != nil {
 		return rlc.Commit{}, fmt.Errorf("accept the review of %s: %w", p.Service, err)

@@ -80,14 +80,7 @@ func (r *Repo) EditFrom(ctx context.Context, base string, who Person, message st
 	})
 	var c rlc.Commit
 	if err == nil {
-		err = r.look(ctx, "", func(*view, tips) error {
-			i, ok := r.line.at[done]
-			if !ok {
-				return fmt.Errorf("%w: history was rewritten after %s", rlc.ErrConflict, short(done))
-			}
-			c = r.at(i)
-			return nil
-		})
+		c, err = r.placed(ctx, done)
 	}
 	if err != nil {
 		return rlc.Commit{}, fmt.Errorf("edit: %w", err)

@@ -213,6 +213,19 @@ type tips struct {
 	merged plumbing.Hash // the service's last review found merged by content
 }
 
+// placed is where a commit that was just made stands on the base branch.
+func (r *Repo) placed(ctx context.Context, done plumbing.Hash) (c rlc.Commit, err error) {
+	err = r.look(ctx, "", func(*view, tips) error {
+		i, ok := r.line.at[done]
+		if !ok {
+			return fmt.Errorf("%w: history was rewritten after %s", rlc.ErrConflict, short(done))
+		}
+		c = r.at(i)
+		return nil
+	})
+	return c, err
+}
+
 // look runs f over the repository as it is now, with the line brought up to the
 // base branch's tip. A git gc at the same moment takes objects from where they
 // were expected; f is then run again, so it must set its results, not add to
