@@ -137,16 +137,21 @@ func (s *server) quotaPage(v *visit, t *truth, r *row) error {
 		return err
 	}
 	until := s.Now().UTC()
+	counted, countErr := s.History.Counts(ctx, t.name, day, until)
 	history, historyErr := s.stored(ctx, t, r, until)
 	f, err := s.frame(v, t.name+" / "+quotaName(r.name, r.key), "services")
 	if err != nil {
 		return err
 	}
 	f.Chart = historyErr == nil && len(history.Hours) > 1
+	verdict := quotaVerdict(t, r)
+	if countErr == nil {
+		verdict = append(verdict, liveVerdict(countsOf(counted)[r.id()])...)
+	}
 	view := ui.Bucket{
 		Head: s.bucketHead(t, r), Recalculate: runsURL(t.name),
 		Action: serviceURL(t.name) + "/buckets/" + segment(r.name) + "/verdicts?key=" + query(r.key.String()),
-		Truths: truths(t, r, v), Verdict: quotaVerdict(t, r),
+		Truths: truths(t, r, v), Verdict: verdict,
 		Command: command("rlc explain", t.name, r.name, r.key.String()),
 	}
 	if r.change != nil {
@@ -165,8 +170,12 @@ func (s *server) quotaPage(v *visit, t *truth, r *row) error {
 	explain(v, t, r, &view)
 	view.Flags = flagRows(v, r, verdicts)
 	episodeRows(v, t, r, &view)
+	answers := map[string]rlc.ProposalState{}
+	for _, p := range accepted {
+		answers[p.RunID] = p.State
+	}
 	for _, c := range log {
-		view.History = append(view.History, historyRow(v, c))
+		view.History = append(view.History, historyRow(v, c, answers[c.RunID]))
 	}
 	view.Pager = v.pager(page, len(log), total)
 	if len(log) == 0 {
@@ -230,6 +239,22 @@ func quotaVerdict(t *truth, r *row) []ui.Part {
 		say = append(say, ui.Part{Text: " Held: " + r.change.HeldWhy + "."})
 	}
 	return say
+}
+
+// liveVerdict says what the enforcers counted in the last 24 h; nothing where
+// no request came or none was over the limit.
+func liveVerdict(c rlc.Count) []ui.Part {
+	say := func(n float64, how string) []ui.Part {
+		return []ui.Part{{Text: " Counted live in 24 h: "}, {Text: count(n), Bold: true}, {Text: " of " + count(c.Offered) + " requests " + how + "."}}
+	}
+	var out []ui.Part
+	if c.VirtualDrops >= 1 {
+		out = append(out, say(c.VirtualDrops, "would have been dropped")...)
+	}
+	if c.Drops >= 1 {
+		out = append(out, say(c.Drops, "were dropped")...)
+	}
+	return out
 }
 
 func atLeast(b *rlc.Backtest) string {
@@ -392,13 +417,18 @@ func episodeRow(v *visit, service string, e rlc.Episode, mode rlc.Mode, bucket s
 	return row
 }
 
-func historyRow(v *visit, c rlc.Change) ui.HistoryRow {
+// historyRow is one change of a quota; answer is what became of its proposal,
+// "" where that is not known.
+func historyRow(v *visit, c rlc.Change, answer rlc.ProposalState) ui.HistoryRow {
 	row := ui.HistoryRow{At: v.time(c.At), Old: limitText(c.Old), Run: ui.Link{Text: "run", URL: runURL(c.RunID)}, Why: c.Why, Chip: ui.Chip{Mode: "none", Text: "unchanged"}}
 	switch {
 	case c.Held != "":
 		row.Chip, row.Why = ui.Chip{Mode: "held", Text: "held"}, c.HeldWhy
 	case c.Moves():
 		row.New, row.Chip = limitText(c.New), ui.Chip{Mode: "new", Text: "proposed"}
+		if answer != "" {
+			row.Chip = ui.Chip{Mode: "none", Text: string(answer)}
+		}
 	}
 	return row
 }
