@@ -108,6 +108,8 @@ refused, 5 not authorised.`,
 		fromEnvironment(c)
 		wrapArgs(c)
 	}
+	// These read the environment by themselves: they say where a value came from.
+	root.AddCommand(serveCommand(), configCommand())
 	return root
 }
 

@@ -13,13 +13,11 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/openrlc/rlc"
@@ -71,7 +69,8 @@ type App struct {
 	scheduler *scheduler.Scheduler
 	pages     net.Listener
 	promAddr  net.Listener
-	handler   http.Handler
+	counters  net.Listener // of MetricsListen; nil without it
+	handler   pages
 	log       *slog.Logger
 	holder    string // this process, in the leadership row
 	epoch     atomic.Uint64
@@ -106,14 +105,23 @@ func Open(ctx context.Context, c config.Server, o Options) (_ *App, err error) {
 	if a.holder, err = randomHex(8); err != nil {
 		return nil, err
 	}
-	if err := a.token(); err != nil {
+	if err := a.makeToken(); err != nil {
 		return nil, err
 	}
 	if a.pages, err = net.Listen("tcp", c.Listen); err != nil {
 		return nil, fmt.Errorf("listen on %s: %w; choose another address with --listen", c.Listen, err)
 	}
 	a.URL = "http://" + a.pages.Addr().String()
-	if a.Records, err = store.Open(ctx, "sqlite:"+filepath.Join(c.Data, "rlc.db")); err != nil {
+	if c.MetricsListen != "" {
+		if a.counters, err = net.Listen("tcp", c.MetricsListen); err != nil {
+			return nil, fmt.Errorf("listen for metrics on %s: %w", c.MetricsListen, err)
+		}
+	}
+	dsn, err := c.Store.Read()
+	if err != nil {
+		return nil, fmt.Errorf("records: %w", err)
+	}
+	if a.Records, err = store.Open(ctx, dsn); err != nil {
 		return nil, fmt.Errorf("records: %w", err)
 	}
 	if err := a.openHistory(); err != nil {
@@ -137,20 +145,15 @@ func Open(ctx context.Context, c config.Server, o Options) (_ *App, err error) {
 	}
 	a.metrics = newMetrics(a.Registry)
 	a.status.started = time.Now()
-	a.handler, err = web.New(web.Config{
-		Records: a.Records, Truths: a, History: a.History, Acts: a, Status: a,
-		Token:   a.Config.Token,
-		Metrics: promhttp.HandlerFor(a.Registry, promhttp.HandlerOpts{}),
-		Log:     a.log, Now: time.Now,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("pages: %w", err)
+	if err := a.openPages(); err != nil {
+		return nil, err
 	}
 	return a, nil
 }
 
 func (a *App) openHistory() (err error) {
-	a.Prom = a.Config.Prometheus
+	p := a.Config.Prometheus
+	a.Prom = p.URL
 	if a.Prom == "" {
 		if a.Store, err = promserver.Open(promserver.Config{Dir: filepath.Join(a.Config.Data, "prometheus"), Retention: a.Config.Retention, Log: a.log}); err != nil {
 			return fmt.Errorf("embedded Prometheus store: %w", err)
@@ -160,7 +163,10 @@ func (a *App) openHistory() (err error) {
 		}
 		a.Prom = "http://" + a.promAddr.Addr().String()
 	}
-	if a.History, err = promhistory.New(promhistory.Config{URL: a.Prom, Store: a.Records, Log: a.log, Each: a.each}); err != nil {
+	if a.History, err = promhistory.New(promhistory.Config{
+		URL: a.Prom, Store: a.Records, Log: a.log, Each: a.each,
+		QueryTimeout: p.QueryTimeout, MaxQueries: p.MaxQueries,
+	}); err != nil {
 		return fmt.Errorf("history: %w", err)
 	}
 	return nil
@@ -193,36 +199,8 @@ func (a *App) openEnforcer() (err error) {
 	return err
 }
 
-// token makes sure that acting needs a secret that only this machine's user
-// can read.
-func (a *App) token() error {
-	if a.Config.Token != "" {
-		return nil
-	}
-	file := filepath.Join(a.Config.Data, "token")
-	switch b, err := os.ReadFile(file); {
-	case err == nil && len(strings.TrimSpace(string(b))) >= 16:
-		a.Config.Token = strings.TrimSpace(string(b))
-		return nil
-	case err != nil && !errors.Is(err, os.ErrNotExist):
-		return fmt.Errorf("token: %w", err)
-	}
-	t, err := randomHex(16)
-	if err != nil {
-		return err
-	}
-	a.Config.Token = t
-	if err := os.WriteFile(file, []byte(t+"\n"), 0o600); err != nil {
-		return fmt.Errorf("token: %w", err)
-	}
-	return nil
-}
-
 // urlFile is where a running server notes its address for the command line.
 func (a *App) urlFile() string { return filepath.Join(a.Config.Data, "url") }
-
-// TokenFile is where the token is kept.
-func (a *App) TokenFile() string { return filepath.Join(a.Config.Data, "token") }
 
 // Serve carries the server until ctx ends, then stops it in order: no new
 // requests, the runs under way, the followers. It returns nil after a stop
@@ -241,7 +219,11 @@ func (a *App) Serve(ctx context.Context) error {
 		})
 		g.Go(func() error { return ended(ctx, a.Store.Record(ctx, []promserver.Rule{recordedRate}, time.Minute)) })
 	}
-	g.Go(serve(ctx, a.pages, a.handler))
+	g.Go(serve(ctx, a.pages, &a.handler))
+	if a.counters != nil {
+		g.Go(serve(ctx, a.counters, a.metricsOnly()))
+	}
+	g.Go(func() error { return a.watchToken(ctx) })
 	g.Go(func() error { return ended(ctx, a.Enforcer.Run(ctx)) })
 	g.Go(func() error {
 		return ended(ctx, a.hub.Follow(ctx, func(m distribute.Message) rlc.Ack {
@@ -270,7 +252,7 @@ func (a *App) Serve(ctx context.Context) error {
 // and more than once.
 func (a *App) Close() error {
 	var errs []error
-	for _, l := range []net.Listener{a.pages, a.promAddr} {
+	for _, l := range []net.Listener{a.pages, a.promAddr, a.counters} {
 		if l != nil {
 			if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 				errs = append(errs, err)
@@ -294,7 +276,7 @@ func (a *App) Close() error {
 		}
 		errs = append(errs, a.Records.Close())
 	}
-	a.pages, a.promAddr, a.Repo, a.Store, a.Records = nil, nil, nil, nil, nil
+	a.pages, a.promAddr, a.counters, a.Repo, a.Store, a.Records = nil, nil, nil, nil, nil, nil
 	return errors.Join(errs...)
 }
 

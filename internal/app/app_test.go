@@ -276,7 +276,7 @@ func TestUnreachableHistoryHoldsAndSaysSo(t *testing.T) {
 	l.Close()
 	files := twoServices()
 	files["services/checkout/quotas.yaml"] = []byte("# Written by rlc from policy.yaml and traffic history. People edit policy.yaml.\napiVersion: rlc/v1\nkind: ServiceQuotas\nservice: checkout\nquotas:\n  - bucket: callers\n    key: {caller: web}\n    rate: 260\n    burst: 520\n    why: \"weekly peak 200/s × 1.30 headroom\"\n")
-	a := open(t, t.TempDir(), files, func(c *config.Server) { c.Prometheus = closed })
+	a := open(t, t.TempDir(), files, func(c *config.Server) { c.Prometheus.URL = closed })
 	run, err := a.Compute(t.Context(), planner.Ask{Slot: "one"})
 	if err == nil && run.Result == rlc.ResultOK {
 		t.Fatalf("a run without history is ok: %+v", run)

@@ -64,7 +64,7 @@ var libraries = map[string][]string{
 	"modernc.org/sqlite":                      {"internal/store"},
 	"github.com/jackc/pgx":                    {"internal/store"},
 	"github.com/robfig/cron":                  {"internal/scheduler"},
-	"go.yaml.in/yaml":                         {"quotafile"},
+	"go.yaml.in/yaml":                         {"quotafile", "internal/config"},
 	"github.com/prometheus/prometheus":        {"internal/promserver"},
 	"github.com/prometheus/client_golang/api": {"internal/promhistory"},
 	// The metric types are a vocabulary of their own: whoever counts speaks it.

@@ -1,87 +1,129 @@
 // Package config holds the settings of an RLC server: what each one means, its
-// default, and where its value may come from.
+// default, and where its value came from.
+//
+// One table, Keys, says everything about a setting. The file is read with it,
+// flags and environment variables are named by it, the operator's page and the
+// example file are printed from it.
 package config
 
 import (
+	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/openrlc/rlc"
 )
 
 // Server is the configuration of one RLC server. Every part that is not
-// configured uses its embedded default, so the zero value with Data set is a
-// whole product on one machine.
+// configured uses its embedded default, so the zero value is a whole product
+// on one machine. What each field means stands in Keys.
 type Server struct {
-	// Listen is the address of pages and API; default 127.0.0.1:8080. Port 0
-	// takes a free one.
-	Listen string
-	// Data is the folder that holds everything the embedded parts keep: the
-	// records, the history, the config repository, the enforcer's last good
-	// snapshot. It is created. Required.
-	Data string
-	// Prometheus is the URL history is read from; default "": the embedded
-	// store in Data/prometheus.
-	Prometheus string
-	// Retention is how long the embedded Prometheus store keeps samples;
-	// default 40 days. It must exceed the longest lookback of a policy.
-	Retention time.Duration
-	// Repository is the path of the bare config repository; default
-	// Data/config.git.
-	Repository string
-	// Branch is the base branch; default main.
-	Branch string
-	// Schedule is when runs fire, in cron's five fields, UTC; default
-	// "17 * * * *": once an hour, off the full hour that everybody takes.
-	Schedule string
-	// RunDeadline bounds one run; default 30 minutes.
-	RunDeadline time.Duration
-	// Poll is how often the config repository is looked at; default 2 seconds.
-	Poll time.Duration
-	// Scrape is how often the embedded enforcer is scraped into the embedded
-	// store; default 5 seconds.
-	Scrape time.Duration
-	// Token is what acting needs; default: made at the first start and kept
-	// in Data/token, readable by the owner only.
-	Token string
+	Listen        string
+	MetricsListen string // "": no listener of its own
+	Data          string // made absolute by Complete
+	Token         Secret
+	Store         Secret // the DSN of the records
+	Prometheus    Prometheus
+	Retention     time.Duration
+	Scrape        time.Duration
+	Repository    string
+	Branch        string
+	Redis         Secret // refused: not supported by this version
+	Poll          time.Duration
+	Schedule      string
+	RunDeadline   time.Duration
+	Log           Log
 }
 
-// Complete checks c and fills in the defaults. The error names the setting and
-// the fix.
+// Prometheus says where history is read from and how RLC shows who it is.
+type Prometheus struct {
+	URL          string // "": the embedded store
+	QueryTimeout time.Duration
+	MaxQueries   int
+}
+
+// Log says what is logged, to stderr.
+type Log struct {
+	Level  string // debug, info, warn or error
+	Format string // text or json
+}
+
+// Complete fills in the defaults and checks every value. The error names each
+// setting that is wrong; it is rlc.ErrInvalid.
 func (c *Server) Complete() error {
-	if c.Data == "" {
-		return fmt.Errorf("data: no folder given; give one with --data DIR")
+	var errs []error
+	for _, f := range c.complete() {
+		errs = append(errs, fmt.Errorf("%s: %w", f.key.Name, f.err))
 	}
-	abs, err := filepath.Abs(c.Data)
+	if len(errs) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w configuration: %w", rlc.ErrInvalid, errors.Join(errs...))
+}
+
+// finding is what is wrong with one key's value.
+type finding struct {
+	key Key
+	err error
+}
+
+func (c *Server) complete() []finding {
+	var found []finding
+	for _, k := range Keys() {
+		if err := k.complete(c); err != nil {
+			found = append(found, finding{k, err})
+		}
+	}
+	for _, k := range Keys() {
+		if k.Unsupported && k.isSet(c) {
+			found = append(found, finding{k, errors.New("not supported by this version")})
+			continue
+		}
+		if k.check == nil {
+			continue
+		}
+		if err := k.check(c); err != nil {
+			found = append(found, finding{k, err})
+		}
+	}
+	return found
+}
+
+// OwnToken is the file of the token that the server makes for itself; it is
+// made only where no other token was configured.
+func (c *Server) OwnToken() string { return filepath.Join(c.Data, "token") }
+
+// address checks host:port; an empty one is left to the default.
+func address(text string) error {
+	host, port, err := net.SplitHostPort(text)
 	if err != nil {
-		return fmt.Errorf("data %q: %w", c.Data, err)
+		return fmt.Errorf("%q: want host:port, such as 127.0.0.1:8080", text)
 	}
-	c.Data = abs
-	text := func(field *string, value string) {
-		if *field == "" {
-			*field = value
-		}
+	if _, err := net.LookupPort("tcp", port); err != nil || port == "" {
+		return fmt.Errorf("%q: port %q is not one", text, port)
 	}
-	span := func(field *time.Duration, value time.Duration) {
-		if *field == 0 {
-			*field = value
-		}
+	if strings.ContainsAny(host, " /") {
+		return fmt.Errorf("%q: host %q is not one", text, host)
 	}
-	text(&c.Listen, "127.0.0.1:8080")
-	text(&c.Repository, filepath.Join(c.Data, "config.git"))
-	text(&c.Branch, "main")
-	text(&c.Schedule, "17 * * * *")
-	span(&c.Retention, 40*24*time.Hour)
-	span(&c.RunDeadline, 30*time.Minute)
-	span(&c.Poll, 2*time.Second)
-	span(&c.Scrape, 5*time.Second)
-	if c.Prometheus != "" {
-		u, err := url.Parse(c.Prometheus)
-		if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-			return fmt.Errorf("prometheus %q: want http://host:port or https://host:port", c.Prometheus)
-		}
+	return nil
+}
+
+// httpURL checks the URL of a part that is asked over HTTP. Errors and pages
+// name it, so it may hold no credentials.
+func httpURL(text string) error {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https"):
+		return errors.New("want http://host:port or https://host:port") // the text may hold a password
+	case u.User != nil:
+		return errors.New("credentials in a URL end up in logs and pages: take them out")
+	case u.RawQuery != "" || u.Fragment != "":
+		return fmt.Errorf("%q: a query or a fragment has no meaning here", text)
 	}
 	return nil
 }
@@ -90,7 +132,7 @@ func (c *Server) Complete() error {
 // that RLC_<NAME>_FILE names (for secrets), or fallback. Name is a flag's name:
 // "run-deadline" reads RLC_RUN_DEADLINE.
 func Env(name, fallback string) (string, error) {
-	key := "RLC_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+	key := envName(name)
 	if v, ok := os.LookupEnv(key); ok {
 		return v, nil
 	}
@@ -102,4 +144,43 @@ func Env(name, fallback string) (string, error) {
 		return strings.TrimSpace(string(b)), nil
 	}
 	return fallback, nil
+}
+
+func envName(name string) string {
+	return "RLC_" + strings.ToUpper(strings.NewReplacer("-", "_", ".", "_").Replace(name))
+}
+
+// absolute makes a path independent of the working folder.
+func absolute(path *string) error {
+	abs, err := filepath.Abs(*path)
+	if err != nil {
+		return err
+	}
+	*path = abs
+	return nil
+}
+
+// storeDSN names engines only: the rest may hold a password.
+func storeDSN(dsn string) error {
+	engine, rest, _ := strings.Cut(dsn, ":")
+	switch {
+	case engine == "sqlite" && rest != "":
+		return nil
+	case engine == "postgres" || engine == "postgresql":
+		return nil // the store says whether it is supported
+	}
+	return fmt.Errorf("engine %q: want sqlite:/path/of/file.db or postgres://…", engine)
+}
+
+// remoteURL refuses credentials in a repository's URL; what else is allowed
+// is gitsync's to say.
+func remoteURL(text string) error {
+	u, err := url.Parse(text)
+	if err != nil {
+		return errors.New("not a URL")
+	}
+	if _, has := u.User.Password(); has {
+		return errors.New("credentials in a URL end up in logs and pages: take them out")
+	}
+	return nil
 }

@@ -1,0 +1,304 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/openrlc/rlc/internal/scheduler"
+)
+
+// Key is everything there is to say about one setting.
+type Key struct {
+	// Name is its path in the file: prometheus.url is url within prometheus.
+	// The flag is --prometheus-url, the variable RLC_PROMETHEUS_URL.
+	Name string
+	// Default is the value in force where nothing was given. DATA stands for
+	// the data folder. "" where the part is embedded or off, as Unset says.
+	Default string
+	// Unset says what "" does.
+	Unset string
+	// Example is a value other than the default, for keys whose default is "".
+	Example string
+	// Means is one sentence: what the value is. Consequence is what follows
+	// from changing it.
+	Means, Consequence string
+	// Unsupported keys are known and refused.
+	Unsupported bool
+
+	field func(*Server) any
+	check func(*Server) error // of a completed server; nil: any value
+	min   time.Duration       // of a duration
+	max   time.Duration
+}
+
+// Keys are all settings, in the order of the example file.
+func Keys() []Key {
+	return []Key{{
+		Name: "listen", Default: "127.0.0.1:8080", field: func(c *Server) any { return &c.Listen },
+		Means:       "Address of pages and API; port 0 takes a free one.",
+		Consequence: "On loopback, this machine's users read without credentials. From anywhere else reading needs the token too; put a proxy with TLS before it.",
+		check:       func(c *Server) error { return address(c.Listen) },
+	}, {
+		Name: "metrics_listen", Unset: "no second listener", Example: "127.0.0.1:9090", field: func(c *Server) any { return &c.MetricsListen },
+		Means:       "Address of a second listener that answers /metrics and nothing else, without credentials.",
+		Consequence: "Whoever reaches the address reads the names of services, buckets and callers. /metrics on the first listener goes on needing what every page needs.",
+		check: func(c *Server) error {
+			if c.MetricsListen == "" {
+				return nil
+			}
+			return address(c.MetricsListen)
+		},
+	}, {
+		Name: "data", Default: "rlc-data", field: func(c *Server) any { return &c.Data },
+		Means:       "Folder that holds everything the embedded parts keep; it is created, for its owner only.",
+		Consequence: "Nothing is written outside it. Keep it: it may hold the records, the history and the config repository. With every part configured to be elsewhere, losing it loses the token.",
+	}, {
+		Name: "token", Default: "DATA/token", field: func(c *Server) any { return &c.Token },
+		Means:       "What acting needs, at least 16 characters; the default is made at the first start.",
+		Consequence: "Who knows it may accept proposals and start runs. When it changes, sessions that were opened with the old one end.",
+		check: func(c *Server) error {
+			if c.Token.File() == c.OwnToken() {
+				return nil
+			}
+			text, err := c.Token.Read()
+			if err == nil && len(text) < MinToken {
+				err = fmt.Errorf("the token has %d characters, want at least %d; make one with: openssl rand -hex 16", len(text), MinToken)
+			}
+			return err
+		},
+	}, {
+		Name: "store.dsn", Default: "sqlite:DATA/rlc.db", Example: "postgres://rlc@db.example.com/rlc", field: func(c *Server) any { return &c.Store },
+		Means:       "Where the records are: sqlite:/path/of/file.db, or a PostgreSQL URL.",
+		Consequence: "SQLite is one file for one replica. What stands in the old database is not copied: sketches are read from Prometheus again, the log of runs and acts stays behind.",
+		check: func(c *Server) error {
+			dsn, err := c.Store.Read()
+			if err != nil {
+				return err
+			}
+			return storeDSN(dsn)
+		},
+	}, {
+		Name: "prometheus.url", Unset: "the embedded store in DATA/prometheus", Example: "https://prometheus.example.com", field: func(c *Server) any { return &c.Prometheus.URL },
+		Means:       "The Prometheus that history is read from, without /api/v1.",
+		Consequence: "The embedded store is not started then, and nothing scrapes the enforcers but your Prometheus. While it cannot be reached every quota is held as it is.",
+		check: func(c *Server) error {
+			if c.Prometheus.URL == "" {
+				return nil
+			}
+			return httpURL(c.Prometheus.URL)
+		},
+	}, {
+		Name: "prometheus.query_timeout", Default: "30s", field: func(c *Server) any { return &c.Prometheus.QueryTimeout }, min: time.Second, max: 10 * time.Minute,
+		Means:       "How long one query may take.",
+		Consequence: "A query that takes longer is cut in two and tried again; below what your Prometheus needs, buckets are held.",
+	}, {
+		Name: "prometheus.max_queries", Default: "4", field: func(c *Server) any { return &c.Prometheus.MaxQueries },
+		Means:       "How many queries are under way at once, over all services.",
+		Consequence: "More makes a first run shorter and your Prometheus busier.",
+		check: func(c *Server) error {
+			if n := c.Prometheus.MaxQueries; n < 1 || n > 64 {
+				return fmt.Errorf("%d is outside 1 to 64", n)
+			}
+			return nil
+		},
+	}, {
+		Name: "retention", Default: "40d", field: func(c *Server) any { return &c.Retention }, min: 24 * time.Hour, max: 5 * 365 * 24 * time.Hour,
+		Means:       "How long the embedded Prometheus store keeps samples.",
+		Consequence: "It must exceed the longest lookback of a policy; disk grows with it. Without effect where prometheus.url is set.",
+	}, {
+		Name: "scrape", Default: "5s", field: func(c *Server) any { return &c.Scrape }, min: 100 * time.Millisecond, max: time.Minute,
+		Means:       "How often the embedded enforcer is scraped into the embedded store.",
+		Consequence: "Pages count drops no sooner than that. Without effect where prometheus.url is set.",
+	}, {
+		Name: "repository.url", Default: "DATA/config.git", field: func(c *Server) any { return &c.Repository },
+		Means:       "The config repository: the absolute path of a bare repository, which is made where it does not exist.",
+		Consequence: "It holds the truth: policies people wrote, quotas people accepted. Back it up before anything else.",
+		check: func(c *Server) error {
+			if strings.Contains(c.Repository, "://") {
+				return remoteURL(c.Repository)
+			}
+			return nil
+		},
+	}, {
+		Name: "repository.branch", Default: "main", field: func(c *Server) any { return &c.Branch },
+		Means:       "The base branch: what stands on it is desired and goes to the enforcers.",
+		Consequence: "Another branch is another truth: proposals are made against it and enforcers get its quotas.",
+	}, {
+		Name: "poll", Default: "2s", field: func(c *Server) any { return &c.Poll }, min: 10 * time.Millisecond, max: time.Hour,
+		Means:       "How often the config repository and the files of secrets are looked at.",
+		Consequence: "A merge reaches the enforcers no sooner than that.",
+	}, {
+		Name: "redis.url", Unset: "snapshots and counters stay in this process", Example: "redis://redis.example.com:6379", field: func(c *Server) any { return &c.Redis }, Unsupported: true,
+		Means:       "The Redis that hands snapshots to enforcers elsewhere.",
+		Consequence: "Enforcers elsewhere follow a checkout of the config repository instead.",
+	}, {
+		Name: "schedule", Default: "17 * * * *", field: func(c *Server) any { return &c.Schedule },
+		Means:       "When all services are recomputed: cron's five fields, or @every and whole minutes; UTC.",
+		Consequence: "The default is off the full hour that everybody takes. A policy's edit and a person's wish start runs besides.",
+		check:       func(c *Server) error { _, err := scheduler.ParseSchedule(c.Schedule); return err },
+	}, {
+		Name: "run_deadline", Default: "30m", field: func(c *Server) any { return &c.RunDeadline }, min: time.Second, max: 24 * time.Hour,
+		Means:       "How long one run may take.",
+		Consequence: "What was not computed by then is held as it is.",
+	}, {
+		Name: "log.level", Default: "info", field: func(c *Server) any { return &c.Log.Level },
+		Means:       "The least level that is logged, to stderr: debug, info, warn or error.",
+		Consequence: "debug says what happens inside, with the names of services and callers; never a secret.",
+		check:       func(c *Server) error { return oneOf(c.Log.Level, "debug", "info", "warn", "error") },
+	}, {
+		Name: "log.format", Default: "text", field: func(c *Server) any { return &c.Log.Format },
+		Means:       "text (key=value) or json, one line each.",
+		Consequence: "Only what reads the log sees a difference.",
+		check:       func(c *Server) error { return oneOf(c.Log.Format, "text", "json") },
+	}}
+}
+
+// MinToken is the least length of a token, in characters.
+const MinToken = 16
+
+func oneOf(text string, all ...string) error {
+	for _, a := range all {
+		if text == a {
+			return nil
+		}
+	}
+	return fmt.Errorf("%q: want %s", text, strings.Join(all, ", "))
+}
+
+// Secret reports whether the key holds a secret: it may be given as a file
+// (name_file in the file, RLC_NAME_FILE, --name-file), has no flag that takes
+// the value itself, and is never shown.
+func (k Key) Secret() bool { _, ok := k.field(&Server{}).(*Secret); return ok }
+
+// Flag is the name of its flag, without dashes. A secret's flag takes a file:
+// arguments are seen by everybody on the machine.
+func (k Key) Flag() string {
+	name := strings.NewReplacer(".", "-", "_", "-").Replace(k.Name)
+	if k.Secret() {
+		name += "-file"
+	}
+	return name
+}
+
+// Env is the name of its environment variable.
+func (k Key) Env() string { return envName(k.Name) }
+
+// Form says what a value looks like.
+func (k Key) Form() string {
+	switch k.field(&Server{}).(type) {
+	case *time.Duration:
+		return fmt.Sprintf("duration, %s to %s", span(k.min), span(k.max))
+	case *int:
+		return "whole number"
+	case *Secret:
+		return "secret"
+	}
+	return "text"
+}
+
+func (k Key) isSet(c *Server) bool {
+	switch f := k.field(c).(type) {
+	case *string:
+		return *f != ""
+	case *int:
+		return *f != 0
+	case *time.Duration:
+		return *f != 0
+	case *Secret:
+		return f.IsSet()
+	}
+	return false
+}
+
+// complete puts the default where c has no value, and checks the bounds.
+func (k Key) complete(c *Server) error {
+	if !k.isSet(c) {
+		if k.Default == "" {
+			return nil
+		}
+		text := k.in(c)
+		if s, ok := k.field(c).(*Secret); ok && strings.HasPrefix(k.Default, "DATA/") {
+			*s = FromFile(text)
+			return nil
+		}
+		return k.set(c, text)
+	}
+	if k.Name == "data" {
+		return absolute(&c.Data)
+	}
+	if d, ok := k.field(c).(*time.Duration); ok && (*d < k.min || *d > k.max) {
+		return fmt.Errorf("%s is outside %s to %s", span(*d), span(k.min), span(k.max))
+	}
+	return nil
+}
+
+// in is the default with c's data folder put in.
+func (k Key) in(c *Server) string { return strings.ReplaceAll(k.Default, "DATA", c.Data) }
+
+// set reads text into the key's field of c.
+func (k Key) set(c *Server, text string) error {
+	if text == "" {
+		return errors.New("no value: leave the key out for its default")
+	}
+	if len(text) > 4096 {
+		return errors.New("longer than 4096 bytes")
+	}
+	if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\uFFFD' }) || strings.TrimSpace(text) != text {
+		return errors.New("control characters and spaces around a value are not read")
+	}
+	switch f := k.field(c).(type) {
+	case *string:
+		*f = text
+	case *Secret:
+		*f = Inline(text)
+	case *int:
+		n, err := strconv.Atoi(text)
+		if err != nil || strconv.Itoa(n) != text {
+			return fmt.Errorf("%q: want a whole number", text)
+		}
+		*f = n
+	case *time.Duration:
+		d, err := duration(text)
+		if err != nil {
+			return err
+		}
+		if d == 0 {
+			return fmt.Errorf("%q is outside %s to %s", text, span(k.min), span(k.max))
+		}
+		*f = d
+	}
+	if k.Name == "data" {
+		return absolute(&c.Data)
+	}
+	return nil
+}
+
+// duration reads 90s, 2m30s, 12h or 40d.
+func duration(text string) (time.Duration, error) {
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		if n, err := strconv.Atoi(days); err == nil && n > 0 && n < 10_000 && strconv.Itoa(n) == days {
+			return time.Duration(n) * 24 * time.Hour, nil
+		}
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return 0, fmt.Errorf("%q: want a duration with its unit, such as 30s, 15m, 12h or 40d", text)
+	}
+	return d, nil
+}
+
+// span writes a duration as people do: 40d, 12h, 30m, 2m30s.
+func span(d time.Duration) string {
+	switch {
+	case d > 0 && d%(24*time.Hour) == 0:
+		return strconv.FormatInt(int64(d/(24*time.Hour)), 10) + "d"
+	case d >= time.Hour && d%time.Hour == 0:
+		return strconv.FormatInt(int64(d/time.Hour), 10) + "h"
+	case d >= time.Minute && d%time.Minute == 0:
+		return strconv.FormatInt(int64(d/time.Minute), 10) + "m"
+	}
+	return d.String()
+}
