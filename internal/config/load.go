@@ -135,14 +135,16 @@ func (l *loader) take(k Key, text string, asFile bool, o origin) {
 }
 
 func (l *loader) environment(k Key, env func(string) (string, bool)) {
-	text, plain := env(k.Env())
+	// An empty variable is one that was not given: a shell cannot tell them apart.
+	text, _ := env(k.Env())
+	plain := text != ""
 	if plain {
 		l.take(k, text, false, origin{name: k.Env()})
 	}
 	if !k.Secret() {
 		return
 	}
-	if file, ok := env(k.Env() + "_FILE"); ok {
+	if file, _ := env(k.Env() + "_FILE"); file != "" {
 		o := origin{name: k.Env() + "_FILE"}
 		if plain {
 			o.wrong = true
@@ -303,6 +305,9 @@ func place(n *yaml.Node) origin { return origin{line: max(n.Line, 1), column: ma
 // whose last part it is; "" where there is none.
 func nearest(typed string) string {
 	best, least := "", 3
+	if len(typed) > 64 {
+		return ""
+	}
 	for _, k := range Keys() {
 		names := []string{k.Name}
 		if k.Secret() {
