@@ -29,11 +29,15 @@ var (
 	// ErrConflict says that the thing written to has changed meanwhile.
 	ErrConflict = errors.New("changed meanwhile")
 	// ErrFenced says that the writer no longer leads: its epoch is stale.
-	ErrFenced = errors.New("no longer the leader")
+	ErrFenced = errors.New("not the leader")
 	// ErrInvalid says that an input was refused; the text names place and fix.
 	ErrInvalid = errors.New("invalid")
 	// ErrRefused says that a guard refused the act.
 	ErrRefused = errors.New("refused by a guard")
+	// ErrUnavailable says that an engine (a database, a bus) does not answer or
+	// is too busy; the same call may succeed later. Whether a write that fails so
+	// while it is committed took effect is not known.
+	ErrUnavailable = errors.New("not available")
 )
 
 // Rate is a number of requests per second, sustained. The zero value admits

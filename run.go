@@ -213,11 +213,12 @@ type ServiceSummary struct {
 	Offered      Rate    // mean of the last closed hour over quota buckets
 	LimitSum     Rate    // Σ of quota rates
 	Capacity     Rate    // declared; 0 for none
-	Headroom     *Ratio  // the least (limit − peak) / limit of its quotas; nil where unknown
+	Headroom     *Ratio  // the least (limit − peak) / peak of its quotas; nil where unknown
 	HeadroomAt   string  // that quota's ID
 	Trend        []Rate  // hourly highest offered of the last 7 days, for the sparkline
 	VirtualDrops float64 // last 24 h
 	Drops        float64 // last 24 h
+	Counted      float64 // requests that enforcers counted in the last 24 h; 0 where unknown
 	OpenReview   string  // id of the open proposal; ""
 	Problem      string  // why its policy is not read; ""
 	Updated      time.Time

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/gitsync"
 	"github.com/openrlc/rlc/internal/planner"
 )
 
@@ -48,6 +50,9 @@ func (a *App) Reject(ctx context.Context, id, actor, reason string) error {
 }
 
 func (a *App) decidable(ctx context.Context, id string) (rlc.Proposal, error) {
+	if err := a.mayAct(); err != nil {
+		return rlc.Proposal{}, err
+	}
 	p, err := a.Records.ProposalByID(ctx, id)
 	if err != nil {
 		return p, err
@@ -58,18 +63,33 @@ func (a *App) decidable(ctx context.Context, id string) (rlc.Proposal, error) {
 	return p, nil
 }
 
-// Run starts a run that a person asked for and returns as soon as it has a
-// name; it goes on when the request is over.
+// Run starts a run that a person asked for and returns as soon as it is
+// recorded; it goes on when the request is over, and after a restart.
 func (a *App) Run(ctx context.Context, ask planner.Ask) (rlc.Run, error) {
-	if !a.leads.Load() {
-		return rlc.Run{}, fmt.Errorf("%w: this replica does not lead yet; try again in a few seconds", rlc.ErrConflict)
+	if err := a.mayAct(); err != nil {
+		return rlc.Run{}, err
 	}
 	if err := a.known(ask.Service); err != nil {
 		return rlc.Run{}, err
 	}
 	ask = complete(ask)
+	run, err := a.Planner.Claim(ctx, ask)
+	if err != nil {
+		return rlc.Run{}, err
+	}
 	a.start(ask)
-	return rlc.Run{ID: planner.RunID(ask), Trigger: ask.Trigger, Service: ask.Service, Now: ask.Now, Stage: rlc.Claimed, Actor: ask.Actor, Started: time.Now().UTC()}, nil
+	return run, nil
+}
+
+// mayAct says why nothing may be computed or merged here now; nil where it may.
+func (a *App) mayAct() error {
+	if !a.leads.Load() {
+		return fmt.Errorf("%w: this replica does not lead yet; try again in a few seconds", rlc.ErrFenced)
+	}
+	if a.rewritten.Load() {
+		return fmt.Errorf("%w: history of the base branch was rewritten; look at it, then let RLC follow it with rlc follow", rlc.ErrRefused)
+	}
+	return nil
 }
 
 // Plan computes what a run would propose and writes nothing.
@@ -77,7 +97,10 @@ func (a *App) Plan(ctx context.Context, ask planner.Ask) (rlc.Run, []rlc.Change,
 	if err := a.known(ask.Service); err != nil {
 		return rlc.Run{}, nil, err
 	}
-	return a.Planner.Plan(ctx, complete(ask))
+	ask = complete(ask)
+	run, changes, err := a.Planner.Plan(ctx, ask)
+	run.Started, run.Finished = ask.Now, ask.Now // no record: equal asks give equal answers
+	return run, changes, err
 }
 
 // Compute runs ask to its end and returns the finished run.
@@ -130,21 +153,27 @@ func (a *App) SetVerdict(ctx context.Context, v rlc.Verdict) error {
 	if err != nil {
 		return err
 	}
-	if a.leads.Load() {
+	if a.mayAct() == nil {
 		a.start(complete(planner.Ask{Service: v.Service, Actor: v.Actor}))
 	}
 	return nil
 }
 
-// FollowRewritten accepts a base branch whose history was rewritten, as
-// actor's act.
+// FollowRewritten lets RLC follow a base branch whose history was rewritten, as
+// actor's act: a commit in the actor's name raises the epoch, so that the
+// snapshot is newer than all that enforcers have, whatever it holds.
 func (a *App) FollowRewritten(ctx context.Context, actor string) error {
-	head, _, err := a.Repo.Head(ctx)
-	if err != nil {
+	if !a.rewritten.Load() {
+		return fmt.Errorf("%w: history of the base branch is not rewritten", rlc.ErrConflict)
+	}
+	if err := a.raise(ctx); err != nil {
 		return err
 	}
-	now := time.Now().UTC()
-	if err := a.Records.SetAudited(ctx, headKey, head.Hash, rlc.AuditEntry{At: now, Actor: actor, Action: "history.follow", Object: head.Hash, Detail: "rewritten history of the base branch"}); err != nil {
+	commit, err := a.Repo.Edit(ctx, gitsync.Person{Name: actor, Email: "actor@rlc.invalid"}, "Follow the rewritten history", nil)
+	if err != nil {
+		return fmt.Errorf("follow the rewritten history: %w", err)
+	}
+	if err := a.Records.SetAudited(ctx, headKey, "", rlc.AuditEntry{At: time.Now().UTC(), Actor: actor, Action: "history.follow", Object: commit.Hash, Detail: "rewritten history of the base branch"}); err != nil {
 		return err
 	}
 	a.Nudge()
@@ -178,10 +207,12 @@ func (a *App) carry(ctx context.Context, ask planner.Ask) (rlc.Run, error) {
 		a.status.set("run", "bad", "The last run failed: quotas stay as they are.", err.Error())
 		return run, err
 	}
-	a.judge(run)
-	if held, _, err := a.Records.RunChanges(ctx, run.ID, true, rlc.Page{Size: 1000}); err == nil {
-		a.metrics.heldBy(held)
+	held, _, err := a.Records.RunChanges(ctx, run.ID, true, rlc.Page{Size: 1000})
+	if err != nil {
+		return run, err
 	}
+	a.metrics.heldBy(held)
+	a.judge(run, held)
 	a.Nudge()
 	services := []string{run.Service}
 	if run.Service == "" {
@@ -190,8 +221,9 @@ func (a *App) carry(ctx context.Context, ask planner.Ask) (rlc.Run, error) {
 	return run, a.summaries.rebuild(ctx, a, services)
 }
 
-// judge turns a finished run into the banner that it deserves.
-func (a *App) judge(run rlc.Run) {
+// judge turns a finished run, and what it held, into the banner that it
+// deserves.
+func (a *App) judge(run rlc.Run, held []rlc.Change) {
 	switch run.Result {
 	case rlc.ResultOK:
 		a.status.clear("run")
@@ -199,7 +231,27 @@ func (a *App) judge(run rlc.Run) {
 	case rlc.ResultRefused:
 		a.status.set("run", "bad", "The fleet breaker stopped the last run: nothing was published.", run.Detail)
 	case rlc.ResultDegraded:
-		a.status.set("run", "warn", fmt.Sprintf("The last run held %d of %d quotas: history was missing or in doubt.", run.Held, run.Total), run.Detail)
+		failed, invalid := 0, 0
+		for _, c := range held {
+			switch {
+			case c.Held == "policy_invalid":
+				invalid++
+			case c.Failed:
+				failed++
+			}
+		}
+		var why []string
+		if failed > 0 {
+			why = append(why, fmt.Sprintf("%d because history was missing or in doubt", failed))
+		}
+		if invalid > 0 {
+			why = append(why, fmt.Sprintf("%d because their service's files do not validate", invalid))
+		}
+		text := "The last run could not read every policy."
+		if len(why) > 0 {
+			text = fmt.Sprintf("The last run held %s, of %d quotas.", strings.Join(why, " and "), run.Total)
+		}
+		a.status.set("run", "warn", text, run.Detail)
 	case rlc.ResultFailed:
 		a.status.set("run", "bad", "The last run failed: quotas stay as they are.", run.Detail)
 	}

@@ -72,9 +72,11 @@ type App struct {
 	counters  net.Listener // of MetricsListen; nil without it
 	handler   pages
 	log       *slog.Logger
-	holder    string // this process, in the leadership row
+	leading   sync.Mutex // one claim to leadership at a time
+	holder    string     // this process, in the leadership row
 	epoch     atomic.Uint64
 	leads     atomic.Bool
+	rewritten atomic.Bool   // the base branch's history was; nothing is computed
 	nudge     chan struct{} // wakes the follower
 	running   atomic.Pointer[context.Context]
 	tasks     sync.WaitGroup // runs asked for and not yet over
@@ -183,7 +185,7 @@ func (a *App) openRepository(ctx context.Context, o Options) (err error) {
 	if err := gitsync.Init(ctx, c.Repository, c.Branch, o.Files, o.Author, "First configuration"); err != nil {
 		return fmt.Errorf("config repository: %w", err)
 	}
-	a.Repo, err = gitsync.Open(ctx, gitsync.Config{URL: c.Repository, Branch: c.Branch, Name: "rlc", Email: "rlc@localhost", Log: a.log, Epoch: a.epoch.Load})
+	a.Repo, err = gitsync.Open(ctx, gitsync.Config{URL: c.Repository, Branch: c.Branch, Name: committer, Email: "rlc@localhost", Log: a.log, Epoch: a.epoch.Load})
 	if err != nil {
 		return fmt.Errorf("config repository: %w", err)
 	}

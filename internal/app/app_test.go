@@ -315,9 +315,44 @@ func TestBrokenPolicyFailsAlone(t *testing.T) {
 	if page := get(t, a.URL+"/services"); !strings.Contains(page, "polcy") {
 		t.Error("the list of services does not name the key that does not parse")
 	}
-	if _, live := a.Live(); live != nil {
-		t.Error("an invalid head was distributed")
+	// The other service goes on; the broken one is not distributed.
+	eventually(t, "checkout is live", func() bool { _, live := a.Live(); return live != nil })
+	if _, live := a.Live(); live.Service("checkout") == nil || live.Service("search") != nil {
+		t.Errorf("live: %+v", live.Services)
 	}
+}
+
+// A broken push of one team keeps that team's last good quotas and stops
+// nobody else's.
+func TestABrokenPushKeepsThatServicesLastGood(t *testing.T) {
+	dir := t.TempDir()
+	a := open(t, dir, twoServices(), nil)
+	if _, err := a.Compute(t.Context(), planner.Ask{Slot: "one"}); err != nil {
+		t.Fatal(err)
+	}
+	acceptAll(t, a)
+	clone := filepath.Join(t.TempDir(), "clone")
+	git(t, t.TempDir(), "clone", "-q", filepath.Join(dir, "config.git"), clone)
+	write(t, filepath.Join(clone, "services/search/policy.yaml"), []byte("apiVersion: rlc/v1\n  broken\n"))
+	write(t, filepath.Join(clone, "services/checkout/policy.yaml"), policy("checkout", "defaults: {mode: enforce}\n"))
+	git(t, clone, "commit", "-qam", "One good, one bad")
+	git(t, clone, "push", "-q", "origin", "main")
+	eventually(t, "checkout enforces", func() bool {
+		_, live := a.Live()
+		return live.Service("checkout").Buckets[0].Mode == rlc.Enforce
+	})
+	_, live := a.Live()
+	if live.Service("search") == nil || live.Quota("search", "callers", rlc.Key{"caller": "web"}) == nil {
+		t.Error("search lost its last good quotas")
+	}
+	eventually(t, "a banner that names the file", func() bool {
+		for _, b := range a.Banners() {
+			if strings.Contains(b.Text, "search keeps the last good quotas") && strings.Contains(b.Detail, "services/search/policy.yaml:") {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // Accepting needs an open proposal; a second answer is a conflict, and both
@@ -446,8 +481,19 @@ func TestRewrittenHistoryHaltsUntilAPersonSaysSo(t *testing.T) {
 	if v, _ := a.Live(); v != before {
 		t.Errorf("a rewritten branch was distributed: %s after %s", v, before)
 	}
+	if _, err := a.Run(t.Context(), planner.Ask{}); !errors.Is(err, rlc.ErrRefused) {
+		t.Errorf("a run while history is rewritten: %v", err)
+	}
 	if err := a.FollowRewritten(t.Context(), "dana"); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the banner is gone", func() bool { return !rewritten() })
+	// What the new history holds reaches the enforcers as a newer version,
+	// although it has fewer commits.
+	eventually(t, "the new history is live", func() bool {
+		head, _, err := a.Repo.Head(t.Context())
+		v, _ := a.Live()
+		s := a.Enforcer.Snapshot()
+		return err == nil && v == head.Version && s.Commit == head.Hash && v.Compare(before) > 0
+	})
 }

@@ -20,6 +20,9 @@ import (
 // leadership is the name of the row that decides which replica fires jobs.
 const leadership = "scheduler"
 
+// committer signs RLC's own commits.
+const committer = "rlc"
+
 // headKey names the last followed commit in the records.
 const headKey = "head"
 
@@ -92,36 +95,69 @@ func (a *App) each(service, bucket string) ([]string, bool) {
 	return b.Each, true
 }
 
-// lead keeps this replica's claim to leadership alive and raises the epoch
-// above every one the base branch has seen.
+// leaseTime is how long a claim to leadership holds without being renewed.
+const leaseTime = 6 * time.Second
+
+// lead keeps this replica's claim to leadership alive until ctx ends.
 func (a *App) lead(ctx context.Context) error {
-	const ttl = 6 * time.Second
 	for {
-		var least uint64
-		if head, _, err := a.Repo.Head(ctx); err == nil {
-			least = head.Version.Epoch
-		}
-		epoch, leads, err := a.Records.Lead(ctx, leadership, a.holder, ttl, least)
-		switch {
-		case err != nil:
-			a.leads.Store(false)
+		if err := a.claim(ctx); err != nil && ctx.Err() == nil {
 			a.log.Warn("leadership", "err", err)
-		default:
-			if leads && !a.leads.Load() {
-				a.log.Info("leading", "epoch", epoch)
-			}
-			if leads {
-				a.epoch.Store(epoch)
-			}
-			a.leads.Store(leads)
 		}
-		if !wait(ctx, ttl/3) {
+		if !wait(ctx, leaseTime/3) {
 			return nil
 		}
 	}
 }
 
-// Lead is the leadership that jobs are fired under.
+// claim asks for leadership, or keeps it. A new leader's epoch is above every
+// one that the base branch or the enforcers have seen.
+func (a *App) claim(ctx context.Context) error {
+	a.leading.Lock()
+	defer a.leading.Unlock()
+	least := a.Enforcer.Version().Epoch
+	if head, _, err := a.Repo.Head(ctx); err == nil {
+		least = max(least, head.Version.Epoch)
+	}
+	epoch, leads, err := a.Records.Lead(ctx, leadership, a.holder, leaseTime, least)
+	if err != nil {
+		a.leads.Store(false)
+		return err
+	}
+	if leads {
+		if !a.leads.Load() {
+			a.log.Info("leading", "epoch", epoch)
+		}
+		a.epoch.Store(epoch)
+	}
+	a.leads.Store(leads)
+	return nil
+}
+
+// raise gives up leadership and takes it again under a new name, which raises
+// the epoch.
+func (a *App) raise(ctx context.Context) error {
+	holder, err := randomHex(8)
+	if err != nil {
+		return err
+	}
+	a.leading.Lock()
+	err = a.Records.Resign(ctx, leadership, a.holder)
+	a.holder = holder
+	a.leading.Unlock()
+	if err != nil {
+		return err
+	}
+	if err := a.claim(ctx); err != nil {
+		return err
+	}
+	if !a.leads.Load() {
+		return fmt.Errorf("%w: another replica leads now", rlc.ErrFenced)
+	}
+	return nil
+}
+
+// lease is the leadership that jobs are fired under.
 func (a *App) lease(context.Context) (uint64, bool) { return a.epoch.Load(), a.leads.Load() }
 
 // schedule is the scheduler's table: the recomputation of all services.
@@ -131,6 +167,9 @@ func (a *App) schedule() scheduler.Config {
 		Jobs: []scheduler.Job{{
 			Name: "recompute", Schedule: a.Config.Schedule,
 			Run: func(ctx context.Context, slot scheduler.Slot) error {
+				if err := a.mayAct(); err != nil {
+					return err
+				}
 				_, err := a.carry(ctx, planner.Ask{Trigger: rlc.ByCron, Slot: slot.Key(), Now: slot.Time})
 				return err
 			},
@@ -192,12 +231,14 @@ func (a *App) look(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		a.rewritten.Store(rewritten)
 		if rewritten {
 			a.status.set("rewritten", "bad", "History of the base branch was rewritten: nothing is computed or distributed until a person says so.",
 				fmt.Sprintf("%s is no longer on the first-parent line of %s; look at the branch, then let RLC follow it: rlc follow, or POST /api/v1/follow", short(seen), short(head.Hash)))
 			return nil
 		}
 	}
+	a.rewritten.Store(false)
 	a.status.clear("rewritten")
 	parsed := quotafile.Parse(files, a.policies.Check)
 	a.truths.read(head, parsed)
@@ -218,14 +259,24 @@ func (a *App) look(ctx context.Context) error {
 	return a.Records.Set(ctx, headKey, head.Hash)
 }
 
-// distribute sends head to the enforcers if its exact bytes are valid; else
-// the last good snapshot stays and the banner names the place.
+// distribute sends head to the enforcers. A service whose own files do not
+// validate keeps those of the snapshot in force, so that one team's mistake
+// stops nobody else; what concerns all services (defaults, profiles, contracts)
+// must be valid, else the last good snapshot stays whole. The exact bytes that
+// go out are validated.
 func (a *App) distribute(ctx context.Context, head rlc.Commit, files rlc.Files, parsed *quotafile.Config) error {
-	if err := parsed.Valid(); err != nil {
-		a.status.set("invalid", "bad", "The base branch does not validate: enforcers keep the last good quotas.", err.Error())
-		return nil
+	if parsed.Valid() == nil {
+		a.status.clear("invalid")
+	} else {
+		kept, services := a.keepGood(files, parsed)
+		mended := quotafile.Parse(kept, a.policies.Check)
+		if err := mended.Valid(); err != nil {
+			a.status.set("invalid", "bad", "The base branch does not validate: enforcers keep the last good quotas of every service.", parsed.Valid().Error())
+			return nil
+		}
+		a.status.set("invalid", "bad", fmt.Sprintf("Files on the base branch do not validate: %s keeps the last good quotas, the others go on.", strings.Join(services, ", ")), parsed.Valid().Error())
+		files, parsed = kept, mended
 	}
-	a.status.clear("invalid")
 	removers, err := a.removers(ctx, parsed)
 	if err != nil {
 		return err
@@ -237,6 +288,44 @@ func (a *App) distribute(ctx context.Context, head rlc.Commit, files rlc.Files, 
 		return nil
 	}
 	return err
+}
+
+// keepGood is head's files with the folders of its invalid services as the
+// snapshot in force has them, or without them where it has none; and whose they
+// are.
+func (a *App) keepGood(files rlc.Files, parsed *quotafile.Config) (rlc.Files, []string) {
+	folders := map[string]bool{}
+	for _, p := range parsed.Problems {
+		if folder, ok := serviceFolder(p.File); ok && !p.Warning {
+			folders[folder] = true
+		}
+	}
+	kept := rlc.Files{}
+	for path, data := range files {
+		if folder, ok := serviceFolder(path); !ok || !folders[folder] {
+			kept[path] = data
+		}
+	}
+	if good := a.Enforcer.Snapshot(); good != nil {
+		for path, data := range good.Files {
+			if folder, ok := serviceFolder(path); ok && folders[folder] {
+				kept[path] = data
+			}
+		}
+	}
+	names := make([]string, 0, len(folders))
+	for folder := range folders {
+		names = append(names, strings.TrimPrefix(folder, "services/"))
+	}
+	slices.Sort(names)
+	return kept, names
+}
+
+// serviceFolder is services/<segment> of a path in it.
+func serviceFolder(path string) (string, bool) {
+	rest, ok := strings.CutPrefix(path, "services/")
+	segment, _, inside := strings.Cut(rest, "/")
+	return "services/" + segment, ok && inside
 }
 
 // removers names the people whose commits since the snapshot in force touched
@@ -318,6 +407,9 @@ func (a *App) settle(ctx context.Context) error {
 		var audit *rlc.AuditEntry
 		if now.State != p.State {
 			now.Decided = time.Now().UTC()
+			if now.Actor == committer {
+				now.Actor = "" // a fast-forward names nobody but the commit's maker
+			}
 			audit = &rlc.AuditEntry{At: now.Decided, Actor: orUnknown(now.Actor), Action: "proposal." + string(now.State), Object: p.ID, Detail: "found in the config repository"}
 		}
 		if err := a.Records.SetProposal(ctx, now, audit); err != nil {

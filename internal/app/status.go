@@ -78,6 +78,9 @@ func (a *App) Ready() []string {
 	if !a.leads.Load() {
 		why = append(why, "not leading yet: no run can start here")
 	}
+	if a.rewritten.Load() {
+		why = append(why, "history of the base branch was rewritten: nothing is computed until a person lets RLC follow it")
+	}
 	if _, c := a.Desired(); c == nil {
 		why = append(why, "the config repository has not been read yet")
 	}

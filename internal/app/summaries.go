@@ -122,7 +122,7 @@ func (a *App) summarise(ctx context.Context, name string) (rlc.ServiceSummary, e
 		if q == nil || q.Rate <= 0 || ch.Peak.Rate <= 0 {
 			continue
 		}
-		headroom := rlc.Ratio(float64(q.Rate-ch.Peak.Rate) / float64(q.Rate))
+		headroom := rlc.Ratio(float64(q.Rate-ch.Peak.Rate) / float64(ch.Peak.Rate))
 		if row.Headroom == nil || headroom < *row.Headroom {
 			row.Headroom, row.HeadroomAt = &headroom, ch.ID()
 		}

@@ -250,9 +250,24 @@ func (p *Planner) Run(ctx context.Context, ask Ask) (rlc.Run, error) {
 	if err != nil {
 		return run, fmt.Errorf("claim run %s: %w", run.ID, err)
 	}
+	if stored.Commit == "" {
+		stored.Commit = run.Commit
+	}
 	fault.Hit("after-claim")
 	claimed(stored)
 	return p.carry(ctx, stored, head, headErr, ask.Progress)
+}
+
+// Claim records the run that ask leads to without waiting for those before it,
+// so that it outlives this process: Run with the same ask carries it, or Resume
+// after a restart. A run of the same id that is recorded already is returned as
+// it is.
+func (p *Planner) Claim(ctx context.Context, ask Ask) (rlc.Run, error) {
+	run, _, err := p.cfg.Records.BeginRun(ctx, p.newRun(ask))
+	if err != nil {
+		return run, fmt.Errorf("claim run %s: %w", run.ID, err)
+	}
+	return run, nil
 }
 
 // Plan computes what Run would find now and writes nothing, except that reading

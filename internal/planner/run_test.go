@@ -434,3 +434,16 @@ func TestANewPlannerNeedsItsParts(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// A service that is named otherwise in the metrics must not look like one
+// where all is well.
+func TestABucketOfWhichNoKeyCameSaysSo(t *testing.T) {
+	w := newWorld(t, policy("shop", callers))
+	run := w.cron()
+	if run.Result != rlc.ResultOK || run.Held != 1 || run.Changed != 0 {
+		t.Errorf("run %+v, want ok with one held", run)
+	}
+	if c := w.change("shop", "callers", nil); c.Held != "no_data" || !strings.Contains(c.HeldWhy, "no series of shop in profile rlc has caller") {
+		t.Errorf("held %q: %q", c.Held, c.HeldWhy)
+	}
+}

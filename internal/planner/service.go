@@ -51,6 +51,7 @@ type job struct {
 	verdicts []rlc.Verdict
 
 	seen    map[string]bool // quota IDs that have a change
+	keyed   map[string]bool // buckets of which a key has a change
 	changes []rlc.Change    // of quotas in force, and of buckets without each
 	fleet   []policies.FleetSeries
 	// together is how far the quota buckets' series peak together.
@@ -77,6 +78,7 @@ func (p *Planner) newJob(ctx context.Context, run *rlc.Run, h *head, was *earlie
 		targets: map[string]*target{},
 		current: make(map[string]rlc.Quota, len(quotas)),
 		seen:    map[string]bool{},
+		keyed:   map[string]bool{},
 	}
 	if j.profile == nil {
 		return nil, fmt.Errorf("%w: profile %q", rlc.ErrNotFound, service.Profile)
@@ -214,7 +216,8 @@ func (j *job) series(ctx context.Context, s rlc.Series) {
 }
 
 // silent adds the changes of what had no series: the quotas in force without
-// traffic, and buckets without each.
+// traffic, buckets without each, and buckets with each of which no key came: a
+// service that is named otherwise in the metrics must not look like a quiet one.
 func (j *job) silent(ctx context.Context, problem rlc.HistoryProblem) {
 	for _, id := range sortedKeys(j.current) {
 		q := j.current[id]
@@ -224,9 +227,15 @@ func (j *job) silent(ctx context.Context, problem rlc.HistoryProblem) {
 	}
 	for _, name := range sortedKeys(j.targets) {
 		t := j.targets[name]
-		if !j.seen[name] && (len(t.bucket.Each) == 0 || len(t.lacks) > 0) {
-			j.add(t, j.change(ctx, t, nil, j.nothing(problem)))
+		if j.seen[name] || j.keyed[name] && len(t.lacks) == 0 {
+			continue
 		}
+		why := problem
+		if len(t.bucket.Each) > 0 && why.Rule == "no_data" {
+			why.Detail = fmt.Sprintf("no series of %s in profile %s has %s: no traffic in %d days, or another name in the metrics",
+				j.service.Name, j.profile.Name, strings.Join(t.bucket.Each, " and "), int(j.lookback()/day))
+		}
+		j.add(t, j.change(ctx, t, nil, j.nothing(why)))
 	}
 }
 
@@ -241,6 +250,9 @@ func (j *job) nothing(problem rlc.HistoryProblem) rlc.History {
 // one.
 func (j *job) add(t *target, c rlc.Change) {
 	j.seen[c.ID()] = true
+	if len(c.Key) > 0 {
+		j.keyed[c.Bucket] = true
+	}
 	if c.Old != nil || len(c.Key) == 0 {
 		j.changes = append(j.changes, c)
 		return
