@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // The values that callers branch on. Adapters translate their library's errors
@@ -231,7 +232,7 @@ type Problem struct {
 func (p Problem) String() string {
 	var b strings.Builder
 	if p.File != "" {
-		fmt.Fprintf(&b, "%s:%d:%d: ", p.File, max(p.Line, 1), max(p.Column, 1))
+		fmt.Fprintf(&b, "%s:%d:%d: ", oneLine(p.File), max(p.Line, 1), max(p.Column, 1))
 	}
 	if p.Warning {
 		b.WriteString("warning: ")
@@ -242,6 +243,16 @@ func (p Problem) String() string {
 		b.WriteString(p.Hint)
 	}
 	return b.String()
+}
+
+// oneLine is s with control characters written out, so that a name cannot
+// forge a line of output.
+func oneLine(s string) string {
+	if !strings.ContainsFunc(s, unicode.IsControl) {
+		return s
+	}
+	q := strconv.Quote(s)
+	return q[1 : len(q)-1]
 }
 
 // Version orders snapshots: first by epoch, then by number. The zero value is

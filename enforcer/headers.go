@@ -35,11 +35,11 @@ func (e *Enforcer) limitHeaders(h http.Header, service string, d Decision) {
 		want := float64(min(quota, int64(in.Limit.Burst)) - in.Remaining)
 		t = int64(math.Ceil(want / float64(in.Limit.Rate)))
 	}
-	t = max(t, 1)
+	t = min(max(t, 1), hour)
 	h.Set("RateLimit", fmt.Sprintf("%s;r=%d;t=%d", name, in.Remaining, t))
 	if d.Outcome == Drop {
 		// Jitter, so that refused clients do not come back as one.
-		h.Set("Retry-After", strconv.FormatInt(t+rand.Int64N(max(t/2, 1)+1), 10))
+		h.Set("Retry-After", strconv.FormatInt(min(t+rand.Int64N(max(t/2, 1)+1), hour), 10))
 		if e.config.PagesURL != "" {
 			page := strings.TrimSuffix(e.config.PagesURL, "/") + "/services/" + url.PathEscape(service) + "/buckets/" + url.PathEscape(in.Bucket)
 			if len(in.Key) > 0 {
@@ -49,6 +49,9 @@ func (e *Enforcer) limitHeaders(h http.Header, service string, d Decision) {
 		}
 	}
 }
+
+// hour is the longest that a client is told to wait, in seconds.
+const hour = 3600
 
 // perWindow is a rate as whole requests in whole seconds: the shortest of a few
 // windows in which it is exact, else the longest, rounded down.

@@ -18,7 +18,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/openrlc/rlc"
-	"github.com/openrlc/rlc/enforcer/gcra"
 )
 
 // What one HTTP request may carry.
@@ -306,10 +305,7 @@ func jsonText(err error) string {
 
 // bounded is a wait as clients are told it: one that has no end is an hour.
 func bounded(d time.Duration) time.Duration {
-	if d == gcra.Forever {
-		return time.Hour
-	}
-	return d
+	return min(d, time.Hour)
 }
 
 // ceil is d in whole units, rounded up.

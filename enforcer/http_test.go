@@ -114,7 +114,7 @@ func TestEveryRefusalTellsWhenToComeBack(t *testing.T) {
 				continue
 			}
 			after, err := strconv.Atoi(rec.Header().Get("Retry-After"))
-			if rec.Code != 429 || err != nil || after < 1 {
+			if rec.Code != 429 || err != nil || after < 1 || after > 3600 {
 				t.Fatalf("%s: %d, Retry-After %q", limit, rec.Code, rec.Header().Get("Retry-After"))
 			}
 			_, until, _ := strings.Cut(rec.Header().Get("RateLimit"), ";t=")
@@ -125,7 +125,8 @@ func TestEveryRefusalTellsWhenToComeBack(t *testing.T) {
 			}
 			spread[rec.Header().Get("Retry-After")] = true
 		}
-		if len(spread) < 2 {
+		// At the hour, the longest that anybody is told, there is no room left.
+		if len(spread) < 2 && !spread["3600"] {
 			t.Errorf("%s: every refusal says %v: no jitter", limit, spread)
 		}
 	}

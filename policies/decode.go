@@ -45,7 +45,7 @@ func (d *decoder) number(name string, low, high float64) (float64, bool) {
 	case int:
 		f = float64(v)
 	default:
-		d.problem(fmt.Sprintf("%s is not a number", name), "")
+		d.problem(fmt.Sprintf("%s is not a number", name), "write a plain number: 0.3 for 30 %")
 		return 0, false
 	}
 	if !(f >= low && f <= high) { // NaN too

@@ -20,7 +20,7 @@ func TestParametersAreDecodedStrictly(t *testing.T) {
 		{"historical", rlc.Params{"headroom": 0.0, "window": "2w"}, ok},
 		{"historical", rlc.Params{"headroom": -0.1}, "headroom -0.1 is out of range; 0 to 10"},
 		{"historical", rlc.Params{"headroom": math.NaN()}, "headroom NaN is out of range; 0 to 10"},
-		{"historical", rlc.Params{"headroom": "a lot"}, "headroom is not a number"},
+		{"historical", rlc.Params{"headroom": "a lot"}, "headroom is not a number; write a plain number: 0.3 for 30 %"},
 		{"historical", rlc.Params{"window": 28.0}, "window is not a duration; 7d to 84d, as in 28d, 4w or 36h"},
 		{"historical", rlc.Params{"window": "1d"}, "window 1d is out of range; 7d to 84d, as in 28d, 4w or 36h"},
 		{"historical", rlc.Params{"window": "NaNd"}, `window "NaNd" is not a duration; 7d to 84d, as in 28d, 4w or 36h`},

@@ -272,7 +272,7 @@ func TestWhatIsProbablyNotMeantIsAWarning(t *testing.T) {
 	want := []string{
 		"profiles/p.yaml:5:21: warning: source does not name ${service}: every service reads the same; add a matcher such as service=\"${service}\"",
 		`services/a/policy.yaml:5:34: warning: bucket "star": caller: "*" without each is one counter for all callers; write each: [caller] for one counter per caller`,
-		`services/b/policy.yaml:5:5: warning: bucket "callers" admits new keys and no cap bounds their sum; add {name: whole-service, role: cap, policy: {kind: capacity}}, or a new_key limit`,
+		`services/b/policy.yaml:5:5: warning: bucket "callers" admits new keys and no cap bounds their sum; add {name: whole-service, role: cap, policy: {kind: capacity}} with the service's capacity: {rate: …}, or a new_key limit`,
 		`services/d/policy.yaml:6:35: warning: bucket "never": caller never matches "unknown", which profile rlc counts as absent; write absent for requests without identity`,
 		`services/e/quotas.yaml:5:5: warning: quota for bucket "hand", whose limit is written in policy.yaml; nothing uses it; the next proposal removes it`,
 		`services/e/quotas.yaml:6:5: warning: quota for bucket "gone", which policy.yaml does not have; nothing uses it; the next proposal removes it`,

@@ -99,7 +99,11 @@ func (d *doc) shape(n *yaml.Node, kind yaml.Kind, what, want string) bool {
 		d.refuse(n, "give it a value, or remove the key", "%s is blank", what)
 		return false
 	case n.Kind != kind:
-		d.refuse(n, "", "%s: want %s", what, want)
+		hint := ""
+		if kind == yaml.SequenceNode && n.Kind == yaml.ScalarNode {
+			hint = "write [" + clip(n.Value) + "]"
+		}
+		d.refuse(n, hint, "%s: want %s", what, want)
 		return false
 	}
 	return true

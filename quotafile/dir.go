@@ -157,11 +157,34 @@ func Validate(name string, check rlc.CheckPolicy) ([]rlc.Problem, error) {
 		if err != nil {
 			return nil, err
 		}
-		return under(name, "", Parse(files, check).Problems), nil
+		problems, err := misnamed(root)
+		if err != nil {
+			return nil, err
+		}
+		return under(name, "", append(problems, Parse(files, check).Problems...)), nil
 	case exists(policyName) || exists(quotasName):
 		return validateFolder(name, root, check)
 	}
 	return nil, fmt.Errorf("%s: %w: neither a config repository (services/, defaults.yaml) nor a service's folder (policy.yaml)", name, rlc.ErrInvalid)
+}
+
+// misnamed finds files that nobody reads and somebody surely meant: .yml for
+// .yaml. A policy that silently does not count is the worst answer.
+func misnamed(root *os.Root) ([]rlc.Problem, error) {
+	var problems []rlc.Problem
+	for _, pattern := range []string{"*.yml", profilesDir + "/*.yml", contractsDir + "/*.yml", servicesDir + "/*/*.yml"} {
+		found, err := fs.Glob(root.FS(), pattern)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range found {
+			right := strings.TrimSuffix(name, ".yml") + ".yaml"
+			if kindOf(right) != "" {
+				problems = append(problems, rlc.Problem{File: name, Line: 1, Column: 1, Message: "nobody reads this file", Hint: "rename it to " + path.Base(right)})
+			}
+		}
+	}
+	return problems, nil
 }
 
 // validateFolder checks a service's folder.

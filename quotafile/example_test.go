@@ -57,7 +57,7 @@ func TestTheFirstPolicyIsValid(t *testing.T) {
 	if got := c.Service("checkout"); !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	wantProblems := []string{`services/checkout/policy.yaml:6:5: warning: bucket "callers" admits new keys and no cap bounds their sum; add {name: whole-service, role: cap, policy: {kind: capacity}}, or a new_key limit`}
+	wantProblems := []string{`services/checkout/policy.yaml:6:5: warning: bucket "callers" admits new keys and no cap bounds their sum; add {name: whole-service, role: cap, policy: {kind: capacity}} with the service's capacity: {rate: …}, or a new_key limit`}
 	if got := lines(c.Problems); !reflect.DeepEqual(got, wantProblems) {
 		t.Errorf("got %q", got)
 	}

@@ -2,6 +2,7 @@ package quotafile
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -41,11 +42,12 @@ func (p *parser) policy(file string, data []byte, base layer) (*rlc.Service, str
 	o.unsupported("targets", targetsShape)
 	o.done()
 
-	if profile := p.useProfile(d, l, s.Profile); profile != nil {
+	profile := p.useProfile(d, l, s.Profile)
+	if profile != nil {
 		s.Unknown = profile.Unknown
 	}
 	if !d.bad() {
-		p.checkBuckets(d, s, raw)
+		p.checkBuckets(d, s, profile, raw)
 	}
 	if d.bad() {
 		return nil, s.Name, d.problems
@@ -157,7 +159,7 @@ func (p *parser) buckets(d *doc, n *yaml.Node, s *rlc.Service, l layer) []rawBuc
 
 // checkBuckets checks the buckets of a service against each other and warns of
 // what is valid and probably not meant.
-func (p *parser) checkBuckets(d *doc, s *rlc.Service, raw []rawBucket) {
+func (p *parser) checkBuckets(d *doc, s *rlc.Service, profile *rlc.Profile, raw []rawBucket) {
 	matcher, problems := match.Compile(s)
 	if matcher == nil {
 		for _, found := range problems {
@@ -175,12 +177,21 @@ func (p *parser) checkBuckets(d *doc, s *rlc.Service, raw []rawBucket) {
 	warned := false
 	for i := range s.Buckets {
 		b, at := &s.Buckets[i], raw[i].node
+		if b.Policy != nil && b.Policy.Kind == "capacity" && s.Capacity == nil {
+			d.refuse(at, "declare it: capacity: {rate: 1000}", "bucket %q takes its limit from the service's capacity, and none is declared", b.Name)
+		}
 		if len(b.Each) > 0 && b.Limit == nil && b.NewKey.Limit == nil && !hasCap && !warned {
 			warned = true
-			d.warn(at.Line, at.Column, "add {name: whole-service, role: cap, policy: {kind: capacity}}, or a new_key limit",
+			d.warn(at.Line, at.Column, "add {name: whole-service, role: cap, policy: {kind: capacity}} with the service's capacity: {rate: …}, or a new_key limit",
 				"bucket %q admits new keys and no cap bounds their sum", b.Name)
 		}
 		for _, name := range sortedAttributes(b.Match) {
+			if profile != nil && b.Policy != nil {
+				if _, known := profile.Attributes[name]; !known {
+					d.warn(at.Line, at.Column, "it has "+strings.Join(slices.Sorted(maps.Keys(profile.Attributes)), ", "),
+						"bucket %q: profile %s has no attribute %s, so no quota can be computed", b.Name, profile.Name, show(name))
+				}
+			}
 			pattern, node := b.Match[name], raw[i].match[name]
 			if node == nil {
 				continue

@@ -119,7 +119,7 @@ func TestPoliciesAreStrict(t *testing.T) {
 		"exclude backwards":    {policyHead + "buckets: [{name: b}]\nexclude: [{from: 2026-01-02T00:00:00Z, until: 2026-01-02T00:00:00Z}]\n", "5:47: until is not after from"},
 		"exclude without end":  {policyHead + "buckets: [{name: b}]\nexclude: [{from: 2026-01-02}]\n", `5:11: exclude lacks the key until|5:18: from: "2026-01-02" is not a time; write it as 2026-11-27T00:00:00Z`},
 		"unmatched":            {policyHead + "buckets: [{name: b}]\nunmatched: drop\n", `5:12: unmatched: "drop" is not known; write admit, or {mode, limit}`},
-		"owners":               {policyHead + "buckets: [{name: b}]\nowners: team\n", "5:9: owners: want a list"},
+		"owners":               {policyHead + "buckets: [{name: b}]\nowners: team\n", "5:9: owners: want a list; write [team]"},
 		"quotas max":           {policyHead + "buckets: [{name: b}]\nquotas: {max: 20001}\n", "5:15: quotas max: 20001 is outside 1 to 20000"},
 	} {
 		if got := strings.Join(errorsIn(tc.data), "|"); got != tc.want {
