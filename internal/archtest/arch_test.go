@@ -53,6 +53,7 @@ var floors = map[string]struct {
 	"internal/app":    {4, []string{"internal/config"}},
 	"internal/demo":   {4, []string{"internal/app", "internal/config"}},
 
+	"deploy":       {5, nil}, // tests only
 	"cmd/rlc":      {5, nil},
 	"cmd/enforcer": {5, nil},
 }
