@@ -201,7 +201,7 @@ func (s *server) apiPlan(v *visit) error {
 		}
 	}
 	if !s.planning.TryLock() {
-		return fault{http.StatusServiceUnavailable, "Another plan is being computed. Try again in a few seconds."}
+		return fault{status: http.StatusServiceUnavailable, detail: "Another plan is being computed. Try again in a few seconds."}
 	}
 	defer s.planning.Unlock()
 	run, changes, err := s.Acts.Plan(v.ctx(), planner.Ask{Trigger: rlc.ByPerson, Service: in.Service, Now: now, Actor: v.who.name})
@@ -265,7 +265,10 @@ func (s *server) apiBacktest(v *visit) error {
 		return err
 	}
 	if len(h.Hours) == 0 {
-		return fault{http.StatusNotFound, "No history is stored for this quota and time. A run stores what it reads."}
+		if t, err := s.truth(v.ctx(), in.Service); err == nil && t.row(in.Bucket, in.Key) == nil {
+			return t.noQuota(in.Bucket, in.Key)
+		}
+		return fault{status: http.StatusNotFound, detail: "No history is stored for this quota and time. A run stores what it reads."}
 	}
 	b := backtest.FromHistory(h, limit)
 	return answer(v, http.StatusOK, backtestJSON(&b))
@@ -314,7 +317,7 @@ func (s *server) apiWhy(v *visit) error {
 		return err
 	}
 	if t.service == nil {
-		return fault{http.StatusConflict, "The policy of this service cannot be read: " + firstProblem(t.problems)}
+		return fault{status: http.StatusConflict, detail: "The policy of this service cannot be read: " + firstProblem(t.problems)}
 	}
 	attrs := rlc.Attributes{}
 	for attribute, values := range q {
@@ -324,7 +327,7 @@ func (s *server) apiWhy(v *visit) error {
 	}
 	m, problems := match.Compile(t.service)
 	if m == nil {
-		return fault{http.StatusConflict, "The buckets of this service cannot be told apart: " + firstProblem(problems)}
+		return fault{status: http.StatusConflict, detail: "The buckets of this service cannot be told apart: " + firstProblem(problems)}
 	}
 	res := m.Match(attrs)
 	out := object{"service": name, "attributes": attrs, "bucket": nil, "key": object{}, "quota": nil, "unmatched": res.Quota.Bucket < 0}
@@ -361,6 +364,9 @@ func (s *server) hitJSON(t *truth, h match.Hit) object {
 	r := row{bucket: b, name: b.Name, key: h.Key, mode: b.Mode, desired: b.NewKey.Limit}
 	if b.Limit != nil {
 		r.desired = b.Limit
+	}
+	if t.broken { // what is known of it is live
+		r.live, r.desired = r.desired, nil
 	}
 	out := rowJSON(&r)
 	out["why"] = "a value without a quota of its own: new_key applies"

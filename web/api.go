@@ -100,7 +100,7 @@ func (s *server) servicesCSV(v *visit) error {
 		if r.Headroom != nil {
 			h = float(float64(*r.Headroom))
 		}
-		rows = append(rows, []string{r.Name, strings.Join(r.Owners, " "), strconv.Itoa(r.Buckets), strconv.Itoa(r.Enforcing), strconv.Itoa(r.Held), h, float(r.VirtualDrops), float(r.Drops), r.OpenReview, r.Problem})
+		rows = append(rows, []string{r.Name, strings.Join(r.Owners, " "), strconv.Itoa(r.Buckets), strconv.Itoa(r.Enforcing), strconv.Itoa(r.Held), h, whole(r.VirtualDrops), whole(r.Drops), r.OpenReview, r.Problem})
 	}
 	return sheet(v, "services", []string{"name", "owners", "buckets", "enforcing", "held", "headroom", "virtual_drops_24h", "drops_24h", "open_review", "problem"}, rows)
 }
@@ -121,6 +121,9 @@ func (s *server) apiService(v *visit) error {
 		return err
 	}
 	out := serviceJSON(sum)
+	if t.broken {
+		s.asLive(t, out)
+	}
 	out["problems"] = list(t.problems)
 	out["desired"] = object{"snapshot": t.commit.Version.String(), "commit": t.commit.Hash}
 	out["live"] = nil
@@ -131,6 +134,34 @@ func (s *server) apiService(v *visit) error {
 		out["mode"], out["profile"], out["timezone"] = t.service.Mode, t.service.Profile, t.service.Timezone
 	}
 	return answer(v, http.StatusOK, out)
+}
+
+// asLive puts what is live, or null for what is unknown, where a summary has
+// figures of a policy that could not be read.
+func (s *server) asLive(t *truth, out object) {
+	for _, figure := range []string{"buckets", "enforcing", "limit_sum", "capacity", "offered", "headroom"} {
+		out[figure] = nil
+	}
+	_, live := s.Truths.Live()
+	if t.service == nil || live == nil {
+		return
+	}
+	enforcing := 0
+	for i := range t.service.Buckets {
+		if t.service.Buckets[i].Mode == rlc.Enforce {
+			enforcing++
+		}
+	}
+	var sum rlc.Rate
+	for _, q := range live.Quotas[t.name] {
+		if b := t.service.Bucket(q.Bucket); b != nil && b.Role == rlc.QuotaRole {
+			sum += q.Rate
+		}
+	}
+	out["owners"], out["buckets"], out["enforcing"], out["limit_sum"] = list(t.service.Owners), len(t.service.Buckets), enforcing, sum
+	if c := t.service.Capacity; c != nil {
+		out["capacity"] = c.Rate
+	}
 }
 
 // --- buckets
@@ -214,8 +245,11 @@ func bucketRows(rows []row, seen counts) [][]string {
 		if h, ok := headroom(r.force(), r.peak()); ok {
 			head = float(h)
 		}
-		c := seen[r.id()]
-		out = append(out, append(line, peak, head, float(c.Drops), float(c.VirtualDrops), r.held(), r.why))
+		drops, virtual := "", ""
+		if seen != nil {
+			drops, virtual = whole(seen[r.id()].Drops), whole(seen[r.id()].VirtualDrops)
+		}
+		out = append(out, append(line, peak, head, drops, virtual, r.held(), r.why))
 	}
 	return out
 }
@@ -237,7 +271,7 @@ func (s *server) apiBucket(v *visit) error {
 func (s *server) answerBucket(v *visit, t *truth, name string, key rlc.Key) error {
 	rows := t.ofBucket(name)
 	if len(rows) == 0 {
-		return missing("bucket", name)
+		return t.noBucket(name)
 	}
 	r := t.row(name, key)
 	if len(key) == 0 && (r == nil || len(rows) > 1) {
@@ -250,7 +284,7 @@ func (s *server) answerBucket(v *visit, t *truth, name string, key rlc.Key) erro
 		return answer(v, http.StatusOK, out)
 	}
 	if r == nil {
-		return missing("quota", rlc.QuotaID(name, key))
+		return t.noQuota(name, key)
 	}
 	full, err := s.Records.LatestChange(v.ctx(), t.name, name, key)
 	switch {
@@ -300,6 +334,11 @@ func (s *server) apiShadow(v *visit) error {
 	if sh.liveErr != nil {
 		live["error"] = plain(sh.liveErr)
 	}
+	quotas := make([]object, 0, len(sh.counted))
+	for _, c := range cut(sh.counted, page) {
+		quotas = append(quotas, object{"bucket": c.Bucket, "key": keyJSON(c.Key), "offered": c.Offered, "virtual_drops": c.VirtualDrops})
+	}
+	live["at"], live["quotas"] = timeJSON(sh.now), quotas
 	out["live"] = live
 	out["backtest"] = object{"virtual_drops": sh.total, "at": timeJSON(sh.at)}
 	return answer(v, http.StatusOK, out)
@@ -372,7 +411,7 @@ func changeRows(all []rlc.Change) [][]string {
 			if b == nil {
 				line = append(line, "")
 			} else {
-				line = append(line, float(b.Drops))
+				line = append(line, whole(b.Drops))
 			}
 		}
 		out = append(out, append(line, c.Held, c.HeldWhy, c.Why))
@@ -399,8 +438,11 @@ func (s *server) proposalsCSV(v *visit) error {
 	}
 	var rows [][]string
 	for _, p := range all {
-		old, neu, _ := drops(p.Changes)
-		rows = append(rows, []string{p.ID, p.Service, string(p.State), p.URL, strconv.Itoa(len(p.Changes)), float(old), float(neu), stamp(p.Created), stamp(p.Decided), p.Actor, p.Reason})
+		before, after := "", "" // nothing was replayed
+		if old, neu, known := drops(p.Changes); known {
+			before, after = whole(old), whole(neu)
+		}
+		rows = append(rows, []string{p.ID, p.Service, string(p.State), p.URL, strconv.Itoa(len(p.Changes)), before, after, stamp(p.Created), stamp(p.Decided), p.Actor, p.Reason})
 	}
 	return sheet(v, "proposals", []string{"id", "service", "state", "url", "changes", "drops_old", "drops_new", "created_at", "decided_at", "actor", "reason"}, rows)
 }
@@ -508,5 +550,5 @@ func (s *server) apiOverrides(v *visit) error {
 }
 
 func (s *server) apiUnsupported(*visit) error {
-	return fault{http.StatusNotImplemented, "Overrides are not supported by this version."}
+	return fault{status: http.StatusNotImplemented, detail: "Overrides are not supported by this version."}
 }

@@ -31,7 +31,7 @@ func (s *server) bucket(v *visit) error {
 	}
 	rows := t.ofBucket(name)
 	if len(rows) == 0 {
-		return missing("bucket", name)
+		return t.noBucket(name)
 	}
 	if ending == ".json" {
 		return s.answerBucket(v, t, name, key)
@@ -43,10 +43,13 @@ func (s *server) bucket(v *visit) error {
 		return s.quotaPage(v, t, r)
 	}
 	if len(key) > 0 {
-		return missing("quota", rlc.QuotaID(name, key))
+		return t.noQuota(name, key)
 	}
-	counted, _ := s.History.Counts(v.ctx(), t.name, day, s.Now())
+	counted, countErr := s.History.Counts(v.ctx(), t.name, day, s.Now())
 	seen := countsOf(counted)
+	if countErr != nil {
+		seen = nil
+	}
 	if ending == ".csv" {
 		return sheet(v, t.name+"-"+name, bucketHeader, bucketRows(rows, seen))
 	}
@@ -68,16 +71,20 @@ func (s *server) keysPage(v *visit, t *truth, name string, rows []row, seen coun
 		return err
 	}
 	view := ui.Bucket{Head: s.bucketHead(t, &rows[0]), Recalculate: runsURL(t.name), Columns: quotaColumns(v, by, desc), KeysPager: v.pager(page, len(cut(rows, page)), len(rows))}
-	view.Head.Title = name
+	view.Head.Title, view.Verdict = name, t.invalid()
 	for _, r := range cut(rows, page) {
-		view.Keys = append(view.Keys, quotaRow(t.name, &r, seen))
+		view.Keys = append(view.Keys, quotaRow(t, &r, seen))
 	}
 	return s.render(v, http.StatusOK, ui.BucketPage(f, view))
 }
 
 func (s *server) bucketHead(t *truth, r *row) ui.Head {
 	h := ui.Head{Parent: ui.Link{Text: t.name, URL: serviceURL(t.name)}, Title: quotaName(r.name, r.key), Margin: "Bucket"}
-	if r.bucket == nil {
+	switch {
+	case r.bucket == nil && t.broken:
+		h.Chips = []ui.Chip{{Mode: "held", Text: "policy not read"}}
+		return h
+	case r.bucket == nil:
 		h.Chips = []ui.Chip{{Mode: "held", Text: "not in the policy"}}
 		return h
 	}
@@ -104,7 +111,10 @@ func (s *server) bucketHead(t *truth, r *row) ui.Head {
 	} else {
 		h.Facts = append(h.Facts, ui.Link{Text: "written by hand"})
 	}
-	if r.bucket.Line > 0 {
+	if t.broken {
+		h.Chips = append(h.Chips, ui.Chip{Mode: "held", Text: "policy not read"})
+		h.Facts = append(h.Facts, ui.Link{Text: "as live, snapshot " + t.live.String()})
+	} else if r.bucket.Line > 0 {
 		h.Facts = append(h.Facts, ui.Link{Text: fmt.Sprintf("policy.yaml:%d", r.bucket.Line)})
 	}
 	return h
@@ -132,7 +142,7 @@ func (s *server) quotaPage(v *visit, t *truth, r *row) error {
 	if err != nil {
 		return err
 	}
-	accepted, _, err := s.Records.Proposals(ctx, rlc.Accepted, t.name, rlc.Page{Number: 1, Size: 30})
+	proposals, _, err := s.Records.Proposals(ctx, "", t.name, rlc.Page{Number: 1, Size: 50})
 	if err != nil {
 		return err
 	}
@@ -144,7 +154,7 @@ func (s *server) quotaPage(v *visit, t *truth, r *row) error {
 		return err
 	}
 	f.Chart = historyErr == nil && len(history.Hours) > 1
-	verdict := quotaVerdict(t, r)
+	verdict := append(t.invalid(), quotaVerdict(t, r)...)
 	if countErr == nil {
 		verdict = append(verdict, liveVerdict(countsOf(counted)[r.id()])...)
 	}
@@ -159,7 +169,7 @@ func (s *server) quotaPage(v *visit, t *truth, r *row) error {
 		view.Coverage = percent(float64(r.change.Coverage)) + " of the expected steps"
 	}
 	if f.Chart {
-		lines := limitLines(accepted, r, history)
+		lines := limitLines(proposals, r, history)
 		view.Chart = chartOf(v, t, r, history, lines)
 		view.Resolve = "1 h, highest step of " + stepText(history.Step) + " kept"
 		view.Sight = sight(history.Step)
@@ -170,9 +180,9 @@ func (s *server) quotaPage(v *visit, t *truth, r *row) error {
 	explain(v, t, r, &view)
 	view.Flags = flagRows(v, r, verdicts)
 	episodeRows(v, t, r, &view)
-	answers := map[string]rlc.ProposalState{}
-	for _, p := range accepted {
-		answers[p.RunID] = p.State
+	answers := map[string]*rlc.Proposal{}
+	for i := range proposals {
+		answers[proposals[i].RunID] = &proposals[i]
 	}
 	for _, c := range log {
 		view.History = append(view.History, historyRow(v, c, answers[c.RunID]))
@@ -193,6 +203,8 @@ func truths(t *truth, r *row, v *visit) []ui.Truth {
 	if r.desired != nil {
 		desired.Figure, desired.Unit = limitText(r.desired), "req/s"
 		desired.Before = "burst " + count(float64(r.desired.Burst)) + ", on the base branch" + commitAnd(t.commit.Hash)
+	} else if t.broken {
+		desired.Figure, desired.Before = unknown, placeOf(t.problems)+" is not valid"
 	}
 	proposed := ui.Truth{Kind: "none", Name: "Proposed", Before: "no open review changes it"}
 	if r.proposed != nil {
@@ -202,7 +214,10 @@ func truths(t *truth, r *row, v *visit) []ui.Truth {
 	live := ui.Truth{Kind: "none", Name: "Live", Before: "no enforcer has a limit for it; requests are admitted"}
 	if r.live != nil {
 		live = ui.Truth{Kind: "live", Name: "Live", Figure: limitText(r.live), Unit: "req/s", Sign: "good", Before: "equals desired, snapshot " + t.live.String()}
-		if r.desired == nil || *r.live != *r.desired {
+		switch {
+		case r.desired == nil && t.broken:
+			live.Sign, live.Before = "warn", "stays in force, snapshot "+t.live.String()
+		case r.desired == nil || *r.live != *r.desired:
 			live.Sign, live.Before = "warn", "differs from desired, snapshot "+t.live.String()
 		}
 	}
@@ -417,17 +432,27 @@ func episodeRow(v *visit, service string, e rlc.Episode, mode rlc.Mode, bucket s
 	return row
 }
 
-// historyRow is one change of a quota; answer is what became of its proposal,
-// "" where that is not known.
-func historyRow(v *visit, c rlc.Change, answer rlc.ProposalState) ui.HistoryRow {
+// historyRow is one change of a quota; answer is the proposal that put it up,
+// nil where it is older than those that were read.
+func historyRow(v *visit, c rlc.Change, answer *rlc.Proposal) ui.HistoryRow {
 	row := ui.HistoryRow{At: v.time(c.At), Old: limitText(c.Old), Run: ui.Link{Text: "run", URL: runURL(c.RunID)}, Why: c.Why, Chip: ui.Chip{Mode: "none", Text: "unchanged"}}
 	switch {
 	case c.Held != "":
 		row.Chip, row.Why = ui.Chip{Mode: "held", Text: "held"}, c.HeldWhy
 	case c.Moves():
 		row.New, row.Chip = limitText(c.New), ui.Chip{Mode: "new", Text: "proposed"}
-		if answer != "" {
-			row.Chip = ui.Chip{Mode: "none", Text: string(answer)}
+		if answer == nil {
+			break
+		}
+		row.Proposal = ui.Link{Text: "proposal", URL: proposalURL(answer.ID)}
+		switch answer.State {
+		case rlc.Accepted, rlc.Rejected:
+			row.Chip, row.By = stateChip(answer.State), "by "+orNobody(answer.Actor)
+			if answer.Reason != "" {
+				row.Why = clip(answer.Reason, 200) + " · " + row.Why
+			}
+		case rlc.Superseded:
+			row.Chip = stateChip(answer.State)
 		}
 	}
 	return row

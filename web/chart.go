@@ -48,15 +48,18 @@ type band struct {
 	Until int64 `json:"until"`
 }
 
-// limitLines says which limit was in force when: the accepted proposals that
-// moved this quota, oldest first, and the limit that is live now.
-func limitLines(accepted []rlc.Proposal, r *row, h rlc.History) []segmentD {
+// limitLines says which limit was in force when: the accepted ones of the
+// proposals that moved this quota, oldest first, and the limit that is live now.
+func limitLines(proposals []rlc.Proposal, r *row, h rlc.History) []segmentD {
 	type step struct {
 		at       time.Time
 		old, neu *rlc.Limit
 	}
 	var steps []step
-	for _, p := range accepted {
+	for _, p := range proposals {
+		if p.State != rlc.Accepted {
+			continue
+		}
 		for _, c := range p.Changes {
 			if c.Bucket == r.name && c.Key.Equal(r.key) {
 				steps = append(steps, step{p.Decided, c.Old, c.New})

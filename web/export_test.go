@@ -12,13 +12,14 @@ func Routes() []Route {
 	return out
 }
 
-// Inert and Count are format's, for tests outside the package.
+// What renders numbers and text, for tests outside the package.
 var (
-	Inert   = inert
-	Rate    = rate
-	Percent = percent
-	Signed  = signed
-	Plain   = plain
+	Inert    = inert
+	Rate     = rate
+	Percent  = percent
+	Signed   = signed
+	Plain    = plain
+	Headroom = headroom
 )
 
 // OpenAPI is the API's description.

@@ -14,20 +14,22 @@ import (
 	"github.com/openrlc/rlc/web/ui"
 )
 
-// fault is an error with its answer: a status and a sentence for people.
+// fault is an error with its answer: a status, a sentence for people, and a
+// title where the status' own does not fit.
 type fault struct {
 	status int
 	detail string
+	title  string
 }
 
 func (f fault) Error() string { return f.detail }
 
 func invalid(format string, args ...any) error {
-	return fault{http.StatusBadRequest, fmt.Sprintf(format, args...)}
+	return fault{status: http.StatusBadRequest, detail: fmt.Sprintf(format, args...)}
 }
 
 func missing(what, name string) error {
-	return fault{http.StatusNotFound, fmt.Sprintf("There is no %s %q.", what, name)}
+	return fault{status: http.StatusNotFound, detail: fmt.Sprintf("There is no %s %q.", what, name)}
 }
 
 // faultOf is the one function from an error to its answer. Texts that adapters
@@ -38,23 +40,23 @@ func faultOf(err error) (f fault, known bool) {
 	switch {
 	case errors.As(err, &f):
 	case errors.As(err, &tooLarge):
-		f = fault{http.StatusRequestEntityTooLarge, fmt.Sprintf("The request is larger than %d bytes.", tooLarge.Limit)}
+		f = fault{status: http.StatusRequestEntityTooLarge, detail: fmt.Sprintf("The request is larger than %d bytes.", tooLarge.Limit)}
 	case errors.Is(err, rlc.ErrNotFound):
-		f = fault{http.StatusNotFound, "It does not exist, or not any more."}
+		f = fault{status: http.StatusNotFound, detail: "It does not exist, or not any more."}
 	case errors.Is(err, rlc.ErrConflict):
-		f = fault{http.StatusConflict, "It has changed meanwhile; look again. " + plain(err)}
+		f = fault{status: http.StatusConflict, detail: "It has changed meanwhile; look again. " + plain(err)}
 	case errors.Is(err, rlc.ErrFenced):
-		f = fault{http.StatusServiceUnavailable, "This replica no longer leads. Try again in a few seconds."}
+		f = fault{status: http.StatusServiceUnavailable, detail: "This replica no longer leads. Try again in a few seconds."}
 	case errors.Is(err, rlc.ErrRefused):
-		f = fault{http.StatusUnprocessableEntity, plain(err)}
+		f = fault{status: http.StatusUnprocessableEntity, detail: plain(err)}
 	case errors.Is(err, rlc.ErrInvalid):
-		f = fault{http.StatusBadRequest, plain(err)}
+		f = fault{status: http.StatusBadRequest, detail: plain(err)}
 	case errors.Is(err, context.DeadlineExceeded):
-		f = fault{http.StatusServiceUnavailable, "It took too long and was given up. Try again."}
+		f = fault{status: http.StatusServiceUnavailable, detail: "It took too long and was given up. Try again."}
 	case errors.Is(err, context.Canceled):
-		f = fault{499, "The request was given up."}
+		f = fault{status: 499, detail: "The request was given up."}
 	default:
-		return fault{http.StatusInternalServerError, "Something went wrong here; nothing was changed that the page does not show."}, false
+		return fault{status: http.StatusInternalServerError, detail: "Something went wrong here; nothing was changed that the page does not show."}, false
 	}
 	return f, true
 }
@@ -92,11 +94,16 @@ func (s *server) fail(v *visit, err error) {
 		v.w.Header().Set("Content-Type", "application/problem+json")
 		v.w.WriteHeader(f.status)
 		json.NewEncoder(v.w).Encode(map[string]any{ //nolint:errcheck // nobody is left to tell
-			"type": "about:blank", "title": title(f.status), "status": f.status, "detail": f.detail,
+			"type": "about:blank", "title": title(f), "status": f.status,
+			// Programs go on with a hint of their own: no full stop before it.
+			"detail": strings.TrimSuffix(f.detail, "."),
 		})
 		return
 	}
-	view := ui.Fault{Status: fmt.Sprint(f.status), Title: title(f.status), Detail: f.detail}
+	if strings.TrimSuffix(f.detail, ".") == title(f) {
+		f.detail = "" // the title says it
+	}
+	view := ui.Fault{Status: fmt.Sprint(f.status), Title: title(f), Detail: f.detail}
 	if f.status == http.StatusUnauthorized {
 		back := "/"
 		if v.r.Method == http.MethodGet {
@@ -112,8 +119,11 @@ func (s *server) fail(v *visit, err error) {
 	}
 }
 
-func title(status int) string {
-	switch status {
+func title(f fault) string {
+	if f.title != "" {
+		return f.title
+	}
+	switch f.status {
 	case http.StatusInternalServerError:
 		return "Something went wrong"
 	case http.StatusUnprocessableEntity:
@@ -123,7 +133,7 @@ func title(status int) string {
 	case http.StatusUnauthorized:
 		return "Sign in first"
 	}
-	return http.StatusText(status)
+	return http.StatusText(f.status)
 }
 
 // wantsJSON reports whether a program asks: the API, a .json address, or an

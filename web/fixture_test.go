@@ -355,7 +355,7 @@ func (f *fixture) summary(name string, owners []string, proposals []rlc.Proposal
 				peak = max(peak, x.Max)
 			}
 		}
-		head := rlc.Ratio((q.Rate - peak) / q.Rate)
+		head := rlc.Ratio((q.Rate - peak) / peak)
 		if s.Headroom == nil || head < *s.Headroom {
 			s.Headroom, s.HeadroomAt = &head, q.ID()
 		}
@@ -371,6 +371,7 @@ func (f *fixture) summary(name string, owners []string, proposals []rlc.Proposal
 		if c.Service == name {
 			s.Drops += c.Drops
 			s.VirtualDrops += c.VirtualDrops
+			s.Counted += c.Offered
 		}
 	}
 	for _, p := range proposals {

@@ -26,6 +26,12 @@ func count(n float64) string {
 	return commas(strconv.FormatFloat(math.Round(n), 'f', 0, 64))
 }
 
+// unknown stands for a figure that could not be read; 0 would be a claim.
+const unknown = "unknown"
+
+// whole is a number of requests for a program: a whole number.
+func whole(n float64) string { return strconv.FormatFloat(math.Round(n), 'f', 0, 64) }
+
 // exact renders a number with every digit that matters, for hovering.
 func exact(n float64) string { return commas(strconv.FormatFloat(n, 'f', -1, 64)) }
 
@@ -192,11 +198,11 @@ func runsURL(service string) string {
 
 func runURL(id string) string { return "/runs/" + url.PathEscape(id) }
 
-// quotaName is a quota's short name for people: the bucket, and the key's
-// values.
 // query escapes a value of a query parameter.
 func query(s string) string { return url.QueryEscape(s) }
 
+// quotaName is a quota's short name for people: the bucket, and the key's
+// values.
 func quotaName(bucket string, key rlc.Key) string {
 	if len(key) == 0 {
 		return bucket
@@ -242,13 +248,14 @@ func gauge(peak, limit float64, real bool) ui.Gauge {
 
 func coord(x float64) string { return strconv.FormatFloat(x, 'f', 1, 64) }
 
-// headroom is the part of a limit that its highest step leaves free; below
-// zero where the step lies above it.
+// headroom is the fraction that a limit adds above the highest step that was
+// observed: (limit − peak) / peak, as a policy's parameter of that name. It is
+// below zero where the step lies above the limit.
 func headroom(limit *rlc.Limit, peak rlc.Rate) (share float64, known bool) {
 	if limit == nil || limit.Rate <= 0 || peak <= 0 {
 		return 0, false
 	}
-	return float64((limit.Rate - peak) / limit.Rate), true
+	return float64((limit.Rate - peak) / peak), true
 }
 
 // spark draws a week of rates with a limit line; 112 × 24 units.

@@ -22,6 +22,8 @@ type identity struct {
 	role   role
 	name   string // of an actor, for the history
 	cookie bool   // known by a session cookie, so a browser may be misled into asking
+	wrong  bool   // sent a bearer token that is not the server's
+	ended  bool   // sent a session cookie that stands for no session
 }
 
 const (
@@ -103,17 +105,19 @@ func (s *server) identify(r *http.Request) identity {
 		if s.isToken(bearer) {
 			return identity{role: actor, name: "token"}
 		}
-		return identity{role: anyone}
+		return identity{role: anyone, wrong: true}
 	}
+	ended := false
 	if c, err := r.Cookie(cookieName(r)); err == nil {
 		if found, ok := s.sessions.find(c.Value); ok {
 			return identity{role: actor, name: found.name, cookie: true}
 		}
+		ended = true
 	}
 	if loopback(r) {
-		return identity{role: viewer}
+		return identity{role: viewer, ended: ended}
 	}
-	return identity{role: anyone}
+	return identity{role: anyone, ended: ended}
 }
 
 func loopback(r *http.Request) bool {
@@ -151,6 +155,11 @@ func (s *server) isToken(given string) bool {
 func (s *server) admit(v *visit, r route) error {
 	switch {
 	case r.role == anyone:
+	case (v.who.role == anyone || r.role == actor) && v.who.wrong:
+		// Another sentence than "sign in": whoever sends a token believes in it.
+		return fault{status: http.StatusUnauthorized, title: "That is not the token", detail: "That is not the token."}
+	case (v.who.role == anyone || r.role == actor && v.who.role != actor) && v.who.ended:
+		return fault{status: http.StatusUnauthorized, title: "The session has ended", detail: "Sign in again with the token."}
 	case v.who.role == anyone:
 		return fault{status: http.StatusUnauthorized, detail: "Reading from another machine needs the token."}
 	case r.role == actor && v.who.role != actor:
@@ -203,7 +212,7 @@ func (s *server) signIn(v *visit) error {
 	}
 	if !s.isToken(v.r.PostFormValue("token")) {
 		s.sessions.throttled(addr, true)
-		return s.loginForm(v, http.StatusUnauthorized, ui.Login{Next: next, User: name, Error: "That is not the token. The server printed it when it started."})
+		return s.loginForm(v, http.StatusUnauthorized, ui.Login{Next: next, User: name, Error: "That is not the token."})
 	}
 	if old, err := v.r.Cookie(cookieName(v.r)); err == nil {
 		s.sessions.close(old.Value)

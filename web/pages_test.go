@@ -43,10 +43,10 @@ func TestServicePageTellsThreeTruthsApart(t *testing.T) {
 			t.Errorf("no column %s", column)
 		}
 	}
-	if only := holds(t, h, "/services/checkout?mode=held", "callers / loyalty"); strings.Contains(only, "callers / search") {
+	if only := holds(t, h, "/services/checkout?mode=held", "callers / loyalty"); strings.Contains(only, "callers / orders") {
 		t.Error("the filter lets other rows through")
 	}
-	holds(t, h, "/services/pricing", "cannot be read", "unknown parameter")
+	holds(t, h, "/services/pricing", "services/pricing/policy.yaml:5", "is not valid on the base branch", "unknown parameter")
 }
 
 func TestBucketPageExplainsTheNumber(t *testing.T) {
@@ -68,8 +68,11 @@ func TestBucketPageExplainsTheNumber(t *testing.T) {
 
 func TestShadowPageFlagsDivergence(t *testing.T) {
 	h := newFixture(t).handler(t)
-	holds(t, h, "/services/checkout/shadow", "episodes of", "would have dropped", "Backtest beside live", "enforcers count more", "Peaks below 60 s are not visible.")
-	holds(t, h, "/services/geo/shadow", "No episodes", "virtual_drop")
+	holds(t, h, "/services/checkout/shadow", "episodes of", "would have dropped", "Backtest beside counters", "enforcers count more", "Peaks below 60 s are not visible.")
+	holds(t, h, "/services/geo/shadow", "No episodes", "Live in 24 h nothing would have been dropped.")
+	f := newFixture(t)
+	f.counts = nil
+	holds(t, f.handler(t), "/services/geo/shadow", "Nothing is counted live", "virtual_drop")
 }
 
 func TestProposalPageShowsActsToThoseWhoMay(t *testing.T) {

@@ -1,11 +1,11 @@
 package web
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -121,12 +121,16 @@ func (s *server) proposal(v *visit) error {
 	if _, desired := s.Truths.Desired(); desired != nil {
 		svc = desired.Service(p.Service)
 	}
+	before, err := s.before(v.ctx(), p)
+	if err != nil {
+		return err
+	}
 	up, down, fresh := moves(changes)
 	view := ui.Proposal{
 		ID: p.ID, State: string(p.State), Waits: p.State == rlc.Open, CanAct: v.who.role == actor,
 		Accept: proposalURL(p.ID) + "/accept", Reject: proposalURL(p.ID) + "/reject", SignIn: "/login?next=" + query(proposalURL(p.ID)),
 		Head: ui.Head{Parent: ui.Link{Text: p.Service, URL: serviceURL(p.Service)}, Title: plural(len(changes), "quota", "quotas") + " " + movesText(up, down, fresh), Chips: []ui.Chip{stateChip(p.State)}},
-		Path: quotafile.QuotasPath(p.Service), Diff: diff(changes),
+		Path: quotafile.QuotasPath(p.Service), Diff: diff(p.Service, changes, before),
 		Command: command("rlc plan --service", p.Service, "--now", runNow(changes, p)),
 		CSV:     proposalURL(p.ID) + ".csv", JSON: proposalURL(p.ID) + ".json",
 		Steps: proposalSteps(p), Guards: guardSigns(svc, changes), Timeline: timeline(v, p),
@@ -409,8 +413,49 @@ func orNobody(name string) string {
 	return name
 }
 
-// diff shows what changes of the generated file, quota by quota.
-func diff(changes []rlc.Change) []ui.DiffLine {
+// before finds the quotas of the base branch that a proposal's changes start
+// from, by ID: as they are desired now, or, where a proposal accepted later has
+// replaced them, as an earlier accepted one put them there. Where neither
+// tells, a quota is known without its why.
+func (s *server) before(ctx context.Context, p rlc.Proposal) (map[string]rlc.Quota, error) {
+	_, desired := s.Truths.Desired()
+	out, missing := map[string]rlc.Quota{}, false
+	for _, c := range p.Changes {
+		if c.Old == nil {
+			continue
+		}
+		q := rlc.Quota{Bucket: c.Bucket, Key: c.Key, Limit: *c.Old, Mode: c.OldMode}
+		if desired != nil {
+			if d := desired.Quota(p.Service, c.Bucket, c.Key); d != nil && d.Limit == q.Limit && d.Mode == q.Mode {
+				q.Why = d.Why
+			}
+		}
+		missing = missing || q.Why == ""
+		out[c.ID()] = q
+	}
+	if !missing {
+		return out, nil
+	}
+	earlier, _, err := s.Records.Proposals(ctx, rlc.Accepted, p.Service, rlc.Page{Number: 1, Size: 50})
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range earlier { // newest first
+		if e.ID == p.ID || !e.Created.Before(p.Created) {
+			continue
+		}
+		for _, c := range e.Changes {
+			if q, ok := out[c.ID()]; ok && q.Why == "" && c.New != nil && *c.New == q.Limit {
+				q.Why = c.Why
+				out[c.ID()] = q
+			}
+		}
+	}
+	return out, nil
+}
+
+// diff shows what changes of the generated file, quota by quota, as git would.
+func diff(service string, changes []rlc.Change, before map[string]rlc.Quota) []ui.DiffLine {
 	const most = 40
 	out := []ui.DiffLine{}
 	changes = slices.Clone(changes)
@@ -420,42 +465,73 @@ func diff(changes []rlc.Change) []ui.DiffLine {
 			out = append(out, ui.DiffLine{Kind: "i", Text: fmt.Sprintf("   … %d more", len(changes)-most)})
 			break
 		}
-		out = append(out, ui.DiffLine{Text: "   - bucket: " + yamlish(c.Bucket)})
-		if len(c.Key) > 0 {
-			out = append(out, ui.DiffLine{Text: "     key: " + yamlKey(c.Key)})
+		var old, neu []string
+		if q, ok := before[c.ID()]; ok {
+			old = quotaLines(service, q)
 		}
-		add := func(kind, sign string, l *rlc.Limit, mode rlc.Mode) {
-			if l == nil {
-				return
-			}
-			out = append(out, ui.DiffLine{Kind: kind, Text: sign + "    rate: " + float(float64(l.Rate))}, ui.DiffLine{Kind: kind, Text: sign + "    burst: " + strconv.FormatInt(int64(l.Burst), 10)})
-			if mode != "" {
-				out = append(out, ui.DiffLine{Kind: kind, Text: sign + "    mode: " + string(mode)})
-			}
+		if c.New != nil {
+			neu = quotaLines(service, rlc.Quota{Bucket: c.Bucket, Key: c.Key, Limit: *c.New, Mode: c.NewMode, Why: c.Why})
 		}
-		add("del", "-", c.Old, c.OldMode)
-		add("ins", "+", c.New, c.NewMode)
-		if c.Why != "" {
-			out = append(out, ui.DiffLine{Kind: "ins", Text: "+    why: " + strconv.Quote(c.Why)})
-		}
+		out = append(out, diffLines(old, neu)...)
 	}
 	return out
 }
 
-func yamlKey(k rlc.Key) string {
-	var parts []string
-	for name, value := range sortedMap(k) {
-		parts = append(parts, yamlish(name)+": "+yamlish(value))
-	}
-	return "{" + strings.Join(parts, ", ") + "}"
+// quotaLines are the lines of one quota in quotas.yaml.
+func quotaLines(service string, q rlc.Quota) []string {
+	text := string(quotafile.MarshalQuotas(service, []rlc.Quota{q}))
+	_, text, _ = strings.Cut(text, "\nquotas:\n")
+	return strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 }
 
-// yamlish quotes a name where it is more than a plain word.
-func yamlish(s string) string {
-	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=") == "" {
-		return s
+// diffLines sets two versions of a quota beside each other: what is gone, then
+// what is new, between the lines that stay.
+func diffLines(old, neu []string) []ui.DiffLine {
+	var out, del, ins []ui.DiffLine
+	flush := func() {
+		out = append(append(out, del...), ins...)
+		del, ins = nil, nil
 	}
-	return strconv.Quote(s)
+	for len(old) > 0 || len(neu) > 0 {
+		var a, b string
+		takeOld, takeNew := len(old) > 0, len(neu) > 0
+		if takeOld {
+			a = old[0]
+		}
+		if takeNew {
+			b = neu[0]
+		}
+		if takeOld && takeNew {
+			order := fieldOrder(a) - fieldOrder(b)
+			takeOld, takeNew = order <= 0, order >= 0
+		}
+		switch {
+		case takeOld && takeNew && a == b:
+			flush()
+			out = append(out, ui.DiffLine{Text: " " + a})
+		default:
+			if takeOld {
+				del = append(del, ui.DiffLine{Kind: "del", Text: "-" + a})
+			}
+			if takeNew {
+				ins = append(ins, ui.DiffLine{Kind: "ins", Text: "+" + b})
+			}
+		}
+		if takeOld {
+			old = old[1:]
+		}
+		if takeNew {
+			neu = neu[1:]
+		}
+	}
+	flush()
+	return out
+}
+
+// fieldOrder is a line's place in a quota of quotas.yaml.
+func fieldOrder(line string) int {
+	name, _, _ := strings.Cut(strings.TrimLeft(line, " -"), ":")
+	return slices.Index([]string{"bucket", "key", "rate", "burst", "mode", "why"}, name)
 }
 
 // guardRules are the rules that guards leave, besides the policies' own steps.

@@ -134,7 +134,7 @@ func filename(s string) string {
 // read decodes one JSON document strictly into value.
 func read(v *visit, value any) error {
 	if t, _, err := mime.ParseMediaType(v.r.Header.Get("Content-Type")); err != nil || t != "application/json" {
-		return fault{http.StatusUnsupportedMediaType, "Send JSON, with Content-Type: application/json."}
+		return fault{status: http.StatusUnsupportedMediaType, detail: "Send JSON, with Content-Type: application/json."}
 	}
 	d := json.NewDecoder(v.r.Body)
 	d.DisallowUnknownFields()
@@ -157,7 +157,7 @@ func read(v *visit, value any) error {
 // form parses a form that a page posted.
 func form(v *visit) error {
 	if t, _, err := mime.ParseMediaType(v.r.Header.Get("Content-Type")); err != nil || t != "application/x-www-form-urlencoded" {
-		return fault{http.StatusUnsupportedMediaType, "Send a form."}
+		return fault{status: http.StatusUnsupportedMediaType, detail: "Send a form."}
 	}
 	if err := v.r.ParseForm(); err != nil {
 		var tooLarge *http.MaxBytesError

@@ -3,18 +3,22 @@ package web
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/quotafile"
+	"github.com/openrlc/rlc/web/ui"
 )
 
 // truth is what is known of one service: desired, live and proposed together,
 // from one reading of each.
 type truth struct {
 	name     string
-	service  *rlc.Service // the desired policy; nil while it cannot be read
+	service  *rlc.Service // the desired policy; where that is broken the live one, nil without
+	broken   bool         // the desired policy or its quotas cannot be read
 	problems []rlc.Problem
 	commit   rlc.Commit
 	live     rlc.Version
@@ -73,6 +77,12 @@ func (s *server) known(name string) (*truth, error) {
 	if desired != nil {
 		t.service, t.problems = desired.Service(name), desired.Broken[name]
 	}
+	if t.service == nil && t.problems != nil {
+		t.broken = true
+		if live != nil {
+			t.service = live.Service(name)
+		}
+	}
 	if t.service == nil && t.problems == nil && (live == nil || live.Service(name) == nil) {
 		return nil, missing("service", name)
 	}
@@ -122,7 +132,7 @@ func (t *truth) lay(desired, live *quotafile.Config, changes []rlc.Change) {
 			r := at(q.Bucket, q.Key)
 			limit := q.Limit
 			r.desired, r.why = &limit, q.Why
-			if q.Mode == rlc.Shadow {
+			if q.Mode == rlc.Shadow && !t.broken {
 				r.mode = rlc.Shadow
 			}
 		}
@@ -135,6 +145,12 @@ func (t *truth) lay(desired, live *quotafile.Config, changes []rlc.Change) {
 			r.live = &limit
 			if r.mode == "" && svc != nil && svc.Bucket(q.Bucket) != nil {
 				r.mode = svc.Bucket(q.Bucket).Mode
+			}
+			if q.Mode == rlc.Shadow && t.broken {
+				r.mode = rlc.Shadow
+			}
+			if t.broken {
+				r.why = q.Why
 			}
 		}
 		if svc != nil {
@@ -196,7 +212,7 @@ func (t *truth) addBuckets(byID map[string]*row, at func(string, rlc.Key) *row) 
 		b := &t.service.Buckets[i]
 		if b.Limit != nil {
 			r := at(b.Name, nil)
-			if r.desired == nil {
+			if r.desired == nil && !t.broken {
 				r.desired = b.Limit
 			}
 			if r.why == "" {
@@ -231,6 +247,67 @@ func cmpOr(all ...int) int {
 		}
 	}
 	return 0
+}
+
+// invalid says which line keeps the desired policy from being read, and what
+// stays in force; nothing where it can be read.
+func (t *truth) invalid() []ui.Part {
+	if !t.broken {
+		return nil
+	}
+	stays := "what is live stays in force."
+	if t.service == nil {
+		stays = "its buckets and limits are unknown; no snapshot in force holds it."
+	}
+	return []ui.Part{{Text: placeOf(t.problems), Bold: true}, {Text: " is not valid on the base branch: " + stays + " "}}
+}
+
+// placeOf is file:line of the first error.
+func placeOf(all []rlc.Problem) string {
+	for _, p := range all {
+		if !p.Warning && p.File != "" {
+			return fmt.Sprintf("%s:%d", p.File, max(p.Line, 1))
+		}
+	}
+	return "The policy"
+}
+
+// noBucket says that a service has no such bucket, or that its buckets are not
+// known.
+func (t *truth) noBucket(name string) error {
+	if t.broken && t.service == nil {
+		return fault{status: http.StatusNotFound, detail: "The buckets of " + t.name + " are unknown: " + firstProblem(t.problems) + "."}
+	}
+	return missing("bucket", name)
+}
+
+// noQuota says that a bucket has no quota for a key, and which keys it has.
+func (t *truth) noQuota(bucket string, key rlc.Key) error {
+	const most = 10
+	var keys []string
+	more, bare := 0, false
+	for _, r := range t.rows {
+		switch {
+		case r.name != bucket:
+		case len(r.key) == 0:
+			bare = bare || r.bucket == nil || len(r.bucket.Each) == 0
+		case len(keys) == most:
+			more++
+		default:
+			keys = append(keys, r.key.String())
+		}
+	}
+	has := "this bucket has no key yet"
+	switch {
+	case len(keys) > 0:
+		has = "this bucket has " + strings.Join(keys, ", ")
+		if more > 0 {
+			has += fmt.Sprintf(" and %d more", more)
+		}
+	case bare:
+		has = "this bucket counts without a key"
+	}
+	return fault{status: http.StatusNotFound, detail: "There is no quota " + rlc.QuotaID(bucket, key) + "; " + has + "."}
 }
 
 // row finds one row, or nil.

@@ -98,7 +98,7 @@ func kind(name string) string {
 func (s *server) static(v *visit) error {
 	f, ok := s.assets.byPath[v.r.PathValue("path")]
 	if !ok {
-		return fault{http.StatusNotFound, "There is no such file."}
+		return fault{status: http.StatusNotFound, detail: "There is no such file."}
 	}
 	h := v.w.Header()
 	if s.assets.prefix == "/static/"+v.r.PathValue("version")+"/" {

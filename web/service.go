@@ -54,6 +54,9 @@ func (s *server) service(v *visit) error {
 	now := s.Now()
 	counted, countErr := s.History.Counts(v.ctx(), name, day, now)
 	seen := countsOf(counted)
+	if countErr != nil {
+		seen = nil
+	}
 	q := v.r.URL.Query()
 	by, desc := q.Get("sort"), q.Get("dir") == "desc"
 	rows, err := arrange(t.rows, seen, q.Get("q"), q.Get("mode"), by, desc)
@@ -86,12 +89,12 @@ func (s *server) service(v *visit) error {
 		}
 	}
 	for _, r := range cut(rows, page) {
-		view.Rows = append(view.Rows, quotaRow(t.name, &r, seen))
+		view.Rows = append(view.Rows, quotaRow(t, &r, seen))
 	}
 	view.Verdict, view.More = serviceVerdict(t, seen)
 	view.Tiles = serviceTiles(t, sum, seen)
 	if countErr != nil {
-		view.Notes = append(view.Notes, "What enforcers counted cannot be read: "+plain(countErr)+". Drops show as 0.")
+		view.Notes = append(view.Notes, "What enforcers counted cannot be read: "+plain(countErr)+".")
 	}
 	if len(rows) == 0 {
 		view.Empty = quotasEmpty(t, q.Get("q") != "" || q.Get("mode") != "")
@@ -103,8 +106,8 @@ func quotasEmpty(t *truth, filtered bool) *ui.Empty {
 	switch {
 	case filtered:
 		return &ui.Empty{Title: "No quota fits the filter", Reason: "The bucket or key must contain the text.", Fix: ui.Link{Text: "Show all", URL: serviceURL(t.name)}}
-	case t.service == nil:
-		return &ui.Empty{Title: "The policy cannot be read", Reason: "Quotas that are in force stay in force. Mend the file and commit it to the base branch.", Query: firstProblem(t.problems)}
+	case t.broken:
+		return &ui.Empty{Title: "The policy cannot be read", Reason: "What is live stays in force. Mend the file and commit it to the base branch.", Query: firstProblem(t.problems)}
 	}
 	return &ui.Empty{Title: "No buckets", Reason: "The policy lists none.", Query: "buckets:\n  - {name: callers, each: [caller]}", Fix: ui.Link{Text: "Add one to policy.yaml."}}
 }
@@ -120,15 +123,19 @@ func firstProblem(all []rlc.Problem) string {
 
 func (s *server) serviceHead(t *truth, margin string, parent ui.Link, title string) ui.Head {
 	h := ui.Head{Margin: margin, Parent: parent, Title: title}
-	if t.service == nil {
+	from := ", from policy.yaml"
+	if t.broken {
 		h.Chips = []ui.Chip{{Mode: "held", Text: "policy not read"}}
+		from = ", as live"
+	}
+	if t.service == nil {
 		return h
 	}
 	owner := "unowned"
 	if len(t.service.Owners) > 0 {
 		owner = "owner " + strings.Join(t.service.Owners, ", ")
 	}
-	h.Facts = []ui.Link{{Text: owner + ", from policy.yaml"}, {Text: t.service.Timezone}, {Text: "profile " + t.service.Profile}}
+	h.Facts = []ui.Link{{Text: owner + from}, {Text: t.service.Timezone}, {Text: "profile " + t.service.Profile}}
 	sync := "no snapshot in force yet"
 	if t.hasLive {
 		sync = "snapshot " + t.live.String()
@@ -236,9 +243,11 @@ func quotaColumns(v *visit, by string, desc bool) []ui.Column {
 		[3]string{"Peak", "peak", "num"}, [3]string{"Headroom", "headroom", "num"}, [3]string{"Drops 24 h", "drops", "num"})
 }
 
-func quotaRow(service string, r *row, seen counts) ui.QuotaRow {
+// quotaRow is one line of a table of quotas. seen is nil where the counters
+// cannot be read.
+func quotaRow(t *truth, r *row, seen counts) ui.QuotaRow {
 	out := ui.QuotaRow{
-		Link: ui.Link{Text: quotaName(r.name, r.key), URL: bucketURL(service, r.name, r.key)},
+		Link: ui.Link{Text: quotaName(r.name, r.key), URL: bucketURL(t.name, r.name, r.key)},
 		Live: limitText(r.live), Desired: limitText(r.desired), Peak: "—", Headroom: "—", Drops: "0",
 		Caller: matched(r, "caller"), Procedure: matched(r, "procedure"),
 		Exact: [3]string{limitExact(r.live), limitExact(r.desired), limitExact(r.proposed)},
@@ -246,7 +255,7 @@ func quotaRow(service string, r *row, seen counts) ui.QuotaRow {
 	if r.bucket != nil && r.bucket.Role == rlc.CapRole {
 		out.Role = "cap"
 	}
-	if r.force() != nil {
+	if r.force() != nil && r.mode != "" {
 		out.Chips = append(out.Chips, modeChip(r.mode))
 	}
 	if r.proposed != nil {
@@ -261,8 +270,14 @@ func quotaRow(service string, r *row, seen counts) ui.QuotaRow {
 			out.Note = r.change.HeldWhy
 		}
 	}
-	if r.bucket == nil {
+	if r.bucket == nil && !t.broken {
 		out.Chips = append(out.Chips, ui.Chip{Mode: "none", Text: "not in the policy"})
+	}
+	if t.broken && r.desired == nil {
+		out.Desired = unknown
+	}
+	if seen == nil {
+		out.Drops = unknown
 	}
 	if p := r.peak(); p > 0 {
 		out.Peak = rate(float64(p))
@@ -330,16 +345,21 @@ func delta(old, proposed *rlc.Limit) string {
 }
 
 func serviceVerdict(t *truth, seen counts) (say []ui.Part, more string) {
+	say = t.invalid()
 	if t.service == nil {
-		return []ui.Part{{Text: "The policy of " + t.name + " cannot be read. Its quotas in force stay in force."}}, ""
+		return say, ""
 	}
 	total := seen.total()
-	var worst, small *row
+	var worst, shadowed, small *row
 	held := 0
 	for i := range t.rows {
 		r := &t.rows[i]
-		if c := seen[r.id()]; c.Drops > 0 && (worst == nil || c.Drops > seen[worst.id()].Drops) {
+		c := seen[r.id()]
+		if c.Drops > 0 && (worst == nil || c.Drops > seen[worst.id()].Drops) {
 			worst = r
+		}
+		if share(c.VirtualDrops, c.Offered) > noticed && (shadowed == nil || c.VirtualDrops > seen[shadowed.id()].VirtualDrops) {
+			shadowed = r
 		}
 		if h, ok := headroom(r.force(), r.peak()); ok && h < 0 {
 			if small == nil {
@@ -352,28 +372,68 @@ func serviceVerdict(t *truth, seen counts) (say []ui.Part, more string) {
 			held++
 		}
 	}
-	switch {
-	case worst != nil:
+	of := func(r *row) ui.Part {
+		return ui.Part{Text: quotaName(r.name, r.key), URL: bucketURL(t.name, r.name, r.key)}
+	}
+	if seen == nil {
+		say = append(say, ui.Part{Text: "What was dropped in 24 h is unknown: the enforcers' counters cannot be read. "})
+	}
+	if worst != nil {
 		c := seen[worst.id()]
-		say = []ui.Part{{Text: quotaName(worst.name, worst.key), URL: bucketURL(t.name, worst.name, worst.key)}, {Text: " dropped "}, {Text: count(c.Drops), Bold: true}, {Text: " requests in 24 h, " + percent(share(c.Drops, c.Offered)) + " of what it was offered."}}
+		say = append(say, of(worst), ui.Part{Text: " dropped "}, ui.Part{Text: count(c.Drops), Bold: true}, ui.Part{Text: " requests in 24 h, " + percent(share(c.Drops, c.Offered)) + " of what it was offered. "})
+	}
+	if shadowed != nil {
+		c := seen[shadowed.id()]
+		say = append(say, of(shadowed), ui.Part{Text: " would have dropped "}, ui.Part{Text: count(c.VirtualDrops), Bold: true}, ui.Part{Text: " requests in 24 h, " + percent(share(c.VirtualDrops, c.Offered)) + " of what it was offered. "})
+	}
+	switch {
+	case worst != nil || shadowed != nil:
 	case small != nil:
-		say = []ui.Part{{Text: quotaName(small.name, small.key), URL: bucketURL(t.name, small.name, small.key)}, {Text: " has a limit below its highest step: "}, {Text: limitText(small.force()), Bold: true}, {Text: " against a peak of " + rate(float64(small.peak())) + " req/s."}}
+		say = append(say, of(small), ui.Part{Text: " has a limit below its highest step in the last run's window: "}, ui.Part{Text: limitText(small.force()), Bold: true}, ui.Part{Text: " against a peak of " + rate(float64(small.peak())) + " req/s."})
+	case seen == nil: // said above
 	case total.Offered > 0:
-		say = []ui.Part{{Text: "Nothing was dropped in 24 h, and every limit lies above its peak."}}
+		say = append(say, ui.Part{Text: "Nothing was dropped in 24 h" + quiet(t)})
 	default:
-		say = []ui.Part{{Text: "No enforcer has counted a request of " + t.name + " in 24 h."}}
+		say = append(say, ui.Part{Text: "No enforcer has counted a request of " + t.name + " in 24 h."})
 	}
 	if len(t.open) > 0 {
 		p := t.open[0]
 		say = append(say, ui.Part{Text: " "}, ui.Part{Text: "A proposal", URL: proposalURL(p.ID)}, ui.Part{Text: " to change " + plural(len(p.Changes), "quota", "quotas") + " waits for review."})
 	}
-	if total.VirtualDrops > 0 {
+	if total.VirtualDrops >= 1 {
 		more = "Shadow would have dropped " + count(total.VirtualDrops) + " requests in 24 h, " + percent(share(total.VirtualDrops, total.Offered)) + " of what was offered; all were admitted. "
 	}
 	if held > 0 {
 		more += plural(held, "quota is", "quotas are") + " held by the last run; the row says so, and the quota's page says why."
 	}
 	return say, more
+}
+
+// noticed is the share of would-be drops from which a page speaks of them
+// first.
+const noticed = 0.001
+
+// quiet ends the sentence of a service that dropped nothing and has no limit
+// below a known peak.
+func quiet(t *truth) string {
+	known, limits := 0, 0
+	for i := range t.rows {
+		r := &t.rows[i]
+		if r.force() == nil {
+			continue
+		}
+		limits++
+		if _, ok := headroom(r.force(), r.peak()); ok {
+			known++
+		}
+	}
+	switch {
+	case known == 0:
+		return "; no peak is known to set its limits against."
+	case known < limits:
+		return ", and every limit with a known peak lies above it in the last run's window."
+	}
+	return ", and every limit lies above its peak in the last run's window."
 }
 
 func share(part, whole float64) float64 {
@@ -414,6 +474,16 @@ func serviceTiles(t *truth, sum rlc.ServiceSummary, seen counts) []ui.Tile {
 	}
 	if total.Drops > 0 {
 		tiles[2].Level = "bad"
+	}
+	if seen == nil || t.broken && total.Offered == 0 {
+		tiles[2].Figure, tiles[3].Figure = unknown, unknown
+		tiles[0].From = "mean over quota buckets; no count of the last 24 h is at hand"
+	}
+	if t.broken && sum.Offered == 0 {
+		tiles[0].Figure, tiles[0].Unit = unknown, ""
+	}
+	if t.service == nil || t.broken && limits == 0 {
+		tiles[1].Figure, tiles[1].Unit, tiles[1].From = unknown, "", "no limit is live"
 	}
 	if least != nil {
 		h, _ := headroom(least.force(), least.peak())

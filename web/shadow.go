@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/openrlc/rlc"
@@ -21,7 +22,9 @@ type shadowed struct {
 	episodes []rlc.Episode // newest first
 	total    float64       // replayed virtual drops
 	step     float64
-	live     rlc.Count // over the last 24 h
+	live     rlc.Count   // over the last 24 h
+	counted  []rlc.Count // of it, each quota in shadow, the most virtual drops first
+	now      time.Time   // when the counters were read
 	liveErr  error
 	at       time.Time // the last run's now
 }
@@ -43,9 +46,18 @@ func (s *server) gatherShadow(ctx context.Context, name string) (*shadowed, erro
 	if err != nil {
 		return nil, err
 	}
-	out := &shadowed{truth: t}
-	now, err2 := s.History.Counts(ctx, name, day, s.Now())
-	out.live, out.liveErr = countsOf(now).total(), err2
+	out := &shadowed{truth: t, now: s.Now()}
+	now, err2 := s.History.Counts(ctx, name, day, out.now)
+	seen := countsOf(now)
+	out.live, out.liveErr = seen.total(), err2
+	for _, c := range seen {
+		if r := t.row(c.Bucket, c.Key); c.VirtualDrops >= 0.5 || (r != nil && r.mode == rlc.Shadow && c.Offered > 0) {
+			out.counted = append(out.counted, c)
+		}
+	}
+	slices.SortFunc(out.counted, func(a, b rlc.Count) int {
+		return cmpOr(cmpFloat(b.VirtualDrops, a.VirtualDrops), cmpFloat(b.Offered, a.Offered), strings.Compare(rlc.QuotaID(a.Bucket, a.Key), rlc.QuotaID(b.Bucket, b.Key)))
+	})
 	var candidates []*row
 	for i := range t.rows {
 		r := &t.rows[i]
@@ -157,18 +169,27 @@ func (s *server) shadow(v *visit) error {
 	var diverging int
 	view.Compare, diverging = shadowRows(name, sh)
 	view.Verdict = shadowVerdict(sh, diverging)
-	compared := "no run has replayed a quota in shadow yet"
-	if !sh.at.IsZero() {
-		compared = "until " + v.time(sh.at).Text + ", the last run's now"
+	view.Until, view.Compared = v.timeAs(sh.now, "15:04:05"), v.time(sh.at)
+	view.Live, view.NoLive = liveRows(name, sh), noLive(name, sh)
+	if rest := len(sh.counted) - len(view.Live); rest > 0 {
+		view.LiveRest = "and " + plural(rest, "quota", "quotas") + " with fewer"
 	}
 	view.Tiles = []ui.Tile{
-		{Label: "Backtest", Figure: count(sh.total), From: plural(len(sh.quotas), "quota", "quotas") + " in shadow, replayed over four weeks " + compared},
-		{Label: "Live shadow counter", Figure: count(sh.live.VirtualDrops), From: "of " + count(sh.live.Offered) + " requests counted in the last 24 h"},
+		{Label: "Live, would have dropped", Figure: count(sh.live.VirtualDrops), From: "of " + count(sh.live.Offered) + " requests counted in the last 24 h"},
+		{Label: "Backtest", Figure: count(sh.total), From: plural(len(sh.quotas), "quota", "quotas") + " in shadow, replayed over four weeks until " + v.time(sh.at).Text + ", the last run's now"},
 		{Label: "Episodes", Figure: count(float64(len(sh.episodes))), From: "in the backtest"},
 		{Label: "Diverging", Figure: count(float64(diverging)), From: "quotas whose live counter is more than 10 % off the backtest"},
 	}
 	if diverging > 0 {
 		view.Tiles[3].Level = "bad"
+	}
+	if sh.liveErr != nil || t.broken && sh.live.Offered == 0 {
+		view.Tiles[0].Figure, view.Tiles[0].From = unknown, "no count of the last 24 h is at hand"
+	}
+	if len(sh.quotas) == 0 {
+		for i := 1; i < len(view.Tiles); i++ {
+			view.Tiles[i].Figure, view.Tiles[i].From = unknown, "no run has replayed a quota in shadow yet"
+		}
 	}
 	for _, e := range []error{sh.liveErr, compareErr} {
 		if e != nil {
@@ -178,8 +199,8 @@ func (s *server) shadow(v *visit) error {
 	}
 	if len(sh.episodes) == 0 {
 		view.Empty = &ui.Empty{
-			Title: "No episodes", Reason: "Either no quota is in shadow, or none of their limits lies below past traffic. Live counters arrive with the next scrape.",
-			Query: `sum(increase(rlc_enforcer_requests_total{service=` + strconv.Quote(name) + `,outcome="virtual_drop"}[24h]))`, Fix: ui.Link{Text: "Quotas of " + name, URL: serviceURL(name)},
+			Title: "No episodes", Reason: "Either no quota is in shadow, or none of their limits lies below past traffic.",
+			Fix: ui.Link{Text: "Quotas of " + name, URL: serviceURL(name)},
 		}
 	}
 	return s.render(v, http.StatusOK, ui.ShadowPage(f, view))
@@ -218,12 +239,60 @@ func shadowRows(name string, sh *shadowed) (rows []ui.CompareRow, diverging int)
 	return rows, diverging
 }
 
+// mostLive quotas are listed with their live counters.
+const mostLive = 20
+
+func liveRows(name string, sh *shadowed) []ui.LiveRow {
+	var out []ui.LiveRow
+	for _, c := range sh.counted[:min(len(sh.counted), mostLive)] {
+		out = append(out, ui.LiveRow{
+			Quota:   ui.Link{Text: quotaName(c.Bucket, c.Key), URL: bucketURL(name, c.Bucket, c.Key)},
+			Offered: count(c.Offered), Virtual: count(c.VirtualDrops), Some: c.VirtualDrops > 0, Share: percent(share(c.VirtualDrops, c.Offered)),
+		})
+		if sh.truth.row(c.Bucket, c.Key) == nil {
+			out[len(out)-1].Quota.URL = serviceURL(name) // without a quota of its own
+		}
+	}
+	return out
+}
+
+func noLive(name string, sh *shadowed) *ui.Empty {
+	if len(sh.counted) > 0 {
+		return nil
+	}
+	e := &ui.Empty{
+		Title: "Nothing is counted live", Reason: "No enforcer has counted a request of a quota in shadow in the last 24 h. Counters arrive with the next scrape.",
+		Query: `sum(increase(rlc_enforcer_requests_total{service=` + strconv.Quote(name) + `,outcome="virtual_drop"}[24h]))`, Fix: ui.Link{Text: "Quotas of " + name, URL: serviceURL(name)},
+	}
+	if sh.liveErr != nil {
+		e.Title, e.Reason = "The live counters cannot be read", plain(sh.liveErr)+"."
+	}
+	return e
+}
+
+// shadowVerdict speaks of now first, then of the past weeks.
 func shadowVerdict(sh *shadowed, diverging int) []ui.Part {
+	say := sh.truth.invalid()
+	switch {
+	case sh.liveErr != nil:
+		say = append(say, ui.Part{Text: "What is counted live is unknown. "})
+	case len(sh.counted) > 0 && sh.counted[0].VirtualDrops >= 1:
+		c := sh.counted[0]
+		say = append(say, ui.Part{Text: "Live in 24 h "}, ui.Part{Text: count(sh.live.VirtualDrops), Bold: true},
+			ui.Part{Text: " of " + count(sh.live.Offered) + " requests (" + percent(share(sh.live.VirtualDrops, sh.live.Offered)) + ") would have been dropped, most of "},
+			ui.Part{Text: quotaName(c.Bucket, c.Key), URL: liveRows(sh.truth.name, sh)[0].Quota.URL},
+			ui.Part{Text: ": " + count(c.VirtualDrops) + ", " + percent(share(c.VirtualDrops, c.Offered)) + " of what it was offered. "})
+	case sh.live.Offered > 0:
+		say = append(say, ui.Part{Text: "Live in 24 h nothing would have been dropped. "})
+	}
 	if len(sh.quotas) == 0 {
-		return []ui.Part{{Text: "No quota of " + sh.truth.name + " in shadow has been replayed yet."}}
+		if sh.truth.service == nil {
+			return say
+		}
+		return append(say, ui.Part{Text: "No quota of " + sh.truth.name + " in shadow has been replayed yet."})
 	}
 	if len(sh.episodes) == 0 {
-		return []ui.Part{{Text: "In shadow, and nothing would have been dropped: " + plural(len(sh.quotas), "quota", "quotas") + " replayed without an episode."}}
+		return append(say, ui.Part{Text: "In the past four weeks nothing would have been dropped: " + plural(len(sh.quotas), "quota", "quotas") + " replayed without an episode."})
 	}
 	byQuota := map[string]int{}
 	worst := sh.episodes[0]
@@ -233,11 +302,10 @@ func shadowVerdict(sh *shadowed, diverging int) []ui.Part {
 			worst = e
 		}
 	}
-	say := []ui.Part{
-		{Text: plural(len(sh.episodes), "episode", "episodes") + " of " + plural(len(byQuota), "quota", "quotas") + " would have dropped "}, {Text: count(sh.total), Bold: true},
-		{Text: " requests in four weeks; the largest hit "}, {Text: quotaName(worst.Bucket, worst.Key), URL: bucketURL(sh.truth.name, worst.Bucket, worst.Key)},
-		{Text: ", " + rate(float64(worst.Peak)) + " req/s against " + rate(float64(worst.Limit)) + "."},
-	}
+	say = append(say,
+		ui.Part{Text: "Replayed over four weeks, " + plural(len(sh.episodes), "episode", "episodes") + " of " + plural(len(byQuota), "quota", "quotas") + " would have dropped "}, ui.Part{Text: count(sh.total), Bold: true},
+		ui.Part{Text: " requests; the largest hit "}, ui.Part{Text: quotaName(worst.Bucket, worst.Key), URL: bucketURL(sh.truth.name, worst.Bucket, worst.Key)},
+		ui.Part{Text: ", " + rate(float64(worst.Peak)) + " req/s against " + rate(float64(worst.Limit)) + "."})
 	if diverging > 0 {
 		say = append(say, ui.Part{Text: " Live counters disagree with the replay for " + plural(diverging, "quota", "quotas") + "."})
 	}
@@ -256,7 +324,7 @@ func (s *server) shadowCSV(v *visit) error {
 	}
 	var rows [][]string
 	for _, e := range cut(sh.episodes, page) {
-		rows = append(rows, []string{e.Bucket, e.Key.String(), stamp(e.From), stamp(e.Until), float(float64(e.Peak)), float(float64(e.Limit)), float(e.Drops), float(float64(e.Share))})
+		rows = append(rows, []string{e.Bucket, e.Key.String(), stamp(e.From), stamp(e.Until), float(float64(e.Peak)), float(float64(e.Limit)), whole(e.Drops), float(float64(e.Share))})
 	}
 	return sheet(v, name+"-shadow", []string{"bucket", "key", "from", "until", "peak", "limit", "virtual_drops", "share"}, rows)
 }

@@ -383,7 +383,7 @@ func bar(f Frame) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 35, "\" placeholder=\"Service or owner\" autocomplete=\"off\"> <kbd aria-hidden=\"true\">/</kbd></form><form class=\"set\" method=\"get\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 35, "\" placeholder=\"Search\" autocomplete=\"off\"> <kbd aria-hidden=\"true\">/</kbd></form><form class=\"set\" method=\"get\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -2173,7 +2173,7 @@ func LoginPage(f Frame, v Login) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 186, "\" maxlength=\"64\" autocomplete=\"username\"></div><div class=\"field\"><label for=\"token\">Token, as the server printed it when it started</label> <input id=\"token\" name=\"token\" type=\"password\" autocomplete=\"current-password\" required></div><div class=\"acts\"><button class=\"primary\">Sign in</button></div></form>")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 186, "\" maxlength=\"64\" autocomplete=\"username\"></div><div class=\"field\"><label for=\"token\">The token: <code>rlc demo</code> prints the file it is in</label> <input id=\"token\" name=\"token\" type=\"password\" autocomplete=\"current-password\" required></div><div class=\"acts\"><button class=\"primary\">Sign in</button></div></form>")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

@@ -91,7 +91,7 @@ func OverviewPage(f Frame, v Overview) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 7, "</div></section><section class=\"leaf\" aria-labelledby=\"needs-you\"><header><h2 id=\"needs-you\">Needs you</h2><p>Reviews first, then what could not be read.</p></header><div>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 7, "</div></section><section class=\"leaf\" aria-labelledby=\"needs-you\"><header><h2 id=\"needs-you\">Needs you</h2><p>What drops and what would have first, then reviews, then what could not be read or is held. Over all services.</p></header><div>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -124,7 +124,7 @@ func OverviewPage(f Frame, v Overview) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			if len(v.Low) == 0 {
-				templ_7745c5c3_Err = empty(&Empty{Title: "No service has a limit and a peak yet", Reason: "Headroom is the part of a limit that its highest minute leaves free. It appears after the first run that reads history.", Fix: Link{Text: "Runs", URL: "/runs"}}).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = empty(&Empty{Title: "No service has a limit and a peak yet", Reason: "Headroom is the fraction that a limit adds above the highest step observed. It appears after the first run that reads history.", Fix: Link{Text: "Runs", URL: "/runs"}}).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

@@ -331,23 +331,37 @@ type HistoryRow struct {
 	At       Time
 	Old, New string
 	Chip     Chip
+	By       string // "by ana" who decided; "" where nobody has
 	Run      Link
+	Proposal Link // without a URL where none put it up
 	Why      string
 }
 
 // Shadow is the page /services/{service}/shadow.
 type Shadow struct {
-	Head    Head
-	Name    string
-	Verdict []Part
-	More    string
-	Tiles   []Tile
-	Tabs    Tabs
-	Compare []CompareRow
-	Rows    []EpisodeRow
-	Pager   Pager
-	Sight   string
-	Empty   *Empty
+	Head     Head
+	Name     string
+	Verdict  []Part
+	More     string
+	Tiles    []Tile
+	Tabs     Tabs
+	Until    Time // when the live counters were read
+	Live     []LiveRow
+	LiveRest string // how many quotas are not listed; "" for none
+	NoLive   *Empty
+	Compare  []CompareRow
+	Compared Time // the comparison's 24 h end here
+	Rows     []EpisodeRow
+	Pager    Pager
+	Sight    string
+	Empty    *Empty
+}
+
+// LiveRow is what enforcers counted for one quota in 24 h.
+type LiveRow struct {
+	Quota                   Link
+	Offered, Virtual, Share string
+	Some                    bool // Virtual is above zero
 }
 
 // CompareRow sets the backtest of one quota beside its live counter.
