@@ -29,17 +29,23 @@ const unknown = -1
 func (rd *reading) readChunk(ctx context.Context, from, to time.Time) error {
 	missing := [2]time.Time{from, to} // the hours that no source has had data for
 	for i, source := range rd.sources {
-		err := rd.each(ctx, source, missing[0], missing[1], rd.step, rd.step, func(m model.Matrix) error {
-			return rd.offered(ctx, m, i)
-		})
-		if err != nil {
+		first, last := missing[0], missing[1]
+		if m := rd.remote(source); m != nil {
+			if err := rd.streamed(ctx, source, m, first, last, func(at int, v float64) bool { return rd.offers(at, v, i) }); err != nil {
+				return rd.again(ctx, from, to, err)
+			}
+		} else if err := rd.each(ctx, source, first, last, rd.step, rd.step, func(m model.Matrix) error { return rd.offered(ctx, m, i) }); err != nil {
 			return err
 		}
-		if missing = rd.without(missing[0], missing[1]); !missing[0].Before(missing[1]) {
+		if missing = rd.without(first, last); !missing[0].Before(missing[1]) {
 			break
 		}
 	}
-	if rd.refused != "" {
+	if m := rd.remote(rd.refused); m != nil {
+		if err := rd.streamed(ctx, rd.refused, m, from, to, func(at int, _ float64) bool { return rd.today.seen[at] }); err != nil {
+			return rd.again(ctx, from, to, err)
+		}
+	} else if rd.refused != "" {
 		err := rd.each(ctx, rd.refused, from, to, rd.step, rd.step, func(m model.Matrix) error {
 			return rd.partition(ctx, m, func(s *series, at int, v float64) {
 				if rd.today.seen[at] {
@@ -109,6 +115,7 @@ func (rd *reading) each(ctx context.Context, expr string, from, to time.Time, st
 		}
 		for _, s := range m {
 			rd.samples += len(s.Values)
+			rd.r.samples.Add(int64(len(s.Values)))
 		}
 		if rd.samples > rd.r.cfg.MaxSamples {
 			return fmt.Errorf("%w: more than %d", errBudget, rd.r.cfg.MaxSamples)
@@ -153,25 +160,33 @@ func (rd *reading) hour(t time.Time) int { return int(t.Sub(rd.today.start) / ti
 // offered adds a source's answer, for the hours that an earlier source has no
 // data of.
 func (rd *reading) offered(ctx context.Context, m model.Matrix, source int) error {
-	d := rd.today
 	rd.sets = max(rd.sets, len(m))
-	mine := func(at int) bool {
-		had := d.source[time.Duration(at)*rd.step/time.Hour]
-		return had == 0 || had == source+1
-	}
 	for _, s := range m {
 		for _, p := range s.Values {
-			if at, ok := rd.at(p.Timestamp); ok && mine(at) && valid(float64(p.Value)) {
-				d.seen[at] = true
-				d.source[time.Duration(at)*rd.step/time.Hour] = source + 1
+			if at, ok := rd.at(p.Timestamp); ok {
+				rd.offers(at, float64(p.Value), source)
 			}
 		}
 	}
 	return rd.partition(ctx, m, func(s *series, at int, v float64) {
-		if mine(at) {
-			s.add(d.steps, at, v)
+		if rd.offers(at, v, source) {
+			s.add(rd.today.steps, at, v)
 		}
 	})
+}
+
+// offers notes a source's value at a step and reports whether it counts: the
+// hour must not be an earlier source's.
+func (rd *reading) offers(at int, v float64, source int) bool {
+	d := rd.today
+	hour := time.Duration(at) * rd.step / time.Hour
+	if had := d.source[hour]; had != 0 && had != source+1 {
+		return false
+	}
+	if valid(v) {
+		d.seen[at], d.source[hour] = true, source+1
+	}
+	return true
 }
 
 // at is the index of the step that ends at t; ok is false where t does not lie

@@ -91,15 +91,22 @@ type client struct {
 	maxBody int64
 	timeout time.Duration
 	now     func() time.Time
+	access  *access
 	skew    atomic.Int64 // the server's clock minus ours in the last answer
+	sent    atomic.Int64 // requests
 }
 
 var _ api.Client = (*client)(nil)
 
 func newClient(c Config) (*client, error) {
+	// The URL may hold a password: it is not passed on.
 	base, err := url.Parse(c.URL)
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
-		return nil, fmt.Errorf("%w: history source %q: want http://host:port or https://…", rlc.ErrInvalid, c.URL)
+		return nil, fmt.Errorf("%w: the URL of the history source: want http://host:port or https://…", rlc.ErrInvalid)
+	}
+	a, err := newAccess(c)
+	if err != nil {
+		return nil, err
 	}
 	var h http.Client
 	if c.Client != nil {
@@ -116,7 +123,7 @@ func newClient(c Config) (*client, error) {
 		}
 		return nil
 	}
-	return &client{base: base, http: &h, turns: make(chan struct{}, c.MaxQueries), maxBody: c.MaxBody, timeout: c.QueryTimeout, now: c.Now}, nil
+	return &client{base: base, http: &h, turns: make(chan struct{}, c.MaxQueries), maxBody: c.MaxBody, timeout: c.QueryTimeout, now: c.Now, access: a}, nil
 }
 
 // URL implements api.Client.
@@ -130,38 +137,80 @@ func (c *client) URL(path string, args map[string]string) *url.URL {
 // Do implements api.Client. The body is complete and looks like JSON, or there
 // is an error.
 func (c *client) Do(ctx context.Context, req *http.Request) (*http.Response, []byte, error) {
+	var got *http.Response
+	var body []byte
+	err := c.send(ctx, req, func(res *http.Response) (err error) {
+		if body, err = io.ReadAll(io.LimitReader(res.Body, c.maxBody+1)); err != nil {
+			return err
+		}
+		if int64(len(body)) > c.maxBody {
+			return fmt.Errorf("%w: more than %d bytes", ErrTooLarge, c.maxBody)
+		}
+		got = res
+		kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
+		if res.StatusCode/100 != 2 {
+			return c.status(res, body)
+		}
+		if kind == "text/html" || !strings.HasPrefix(strings.TrimLeft(string(body[:min(len(body), 64)]), " \r\n\t"), "{") {
+			return fmt.Errorf("%w: status %d with a body of type %q", ErrNotPrometheus, res.StatusCode, clip(kind))
+		}
+		return nil
+	})
+	if err != nil {
+		return got, nil, err
+	}
+	return got, body, nil
+}
+
+// send sends one request in its turn and hands the answer on, whatever its
+// status. The deadline covers all of it.
+func (c *client) send(ctx context.Context, req *http.Request, use func(*http.Response) error) error {
 	select {
 	case c.turns <- struct{}{}:
 		defer func() { <-c.turns }()
 	case <-ctx.Done():
-		return nil, nil, ctx.Err()
+		return ctx.Err()
 	}
 	outer := ctx
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	res, err := c.http.Do(req.WithContext(ctx))
-	if err != nil {
-		return nil, nil, c.cause(outer, err)
+	req = req.WithContext(ctx)
+	if err := c.access.apply(req); err != nil {
+		return err
 	}
-	defer res.Body.Close()
+	c.sent.Add(1)
+	res, err := c.access.client(c.http).Do(req)
+	if err != nil {
+		return c.cause(outer, err)
+	}
+	body := &watched{ReadCloser: res.Body}
+	defer body.Close()
+	res.Body = body
 	if at, err := http.ParseTime(res.Header.Get("Date")); err == nil {
 		c.skew.Store(int64(at.Sub(c.now())))
 	}
-	body, err := io.ReadAll(io.LimitReader(res.Body, c.maxBody+1))
-	if err != nil {
-		return nil, nil, c.cause(outer, err)
+	err = use(res)
+	switch {
+	case err != nil && body.err != nil:
+		return c.cause(outer, body.err)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return c.cause(outer, err)
 	}
-	if int64(len(body)) > c.maxBody {
-		return nil, nil, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, c.maxBody)
+	return err
+}
+
+// watched remembers why a body could not be read to its end.
+type watched struct {
+	io.ReadCloser
+	err error
+}
+
+func (w *watched) Read(b []byte) (int, error) {
+	n, err := w.ReadCloser.Read(b)
+	if err != nil && err != io.EOF {
+		w.err = err
 	}
-	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
-	if res.StatusCode/100 != 2 {
-		return res, nil, c.status(res, body)
-	}
-	if kind == "text/html" || !strings.HasPrefix(strings.TrimLeft(string(body[:min(len(body), 64)]), " \r\n\t"), "{") {
-		return nil, nil, fmt.Errorf("%w: status %d with a body of type %q", ErrNotPrometheus, res.StatusCode, clip(kind))
-	}
-	return res, body, nil
+	return n, err
 }
 
 func (c *client) status(res *http.Response, body []byte) error {

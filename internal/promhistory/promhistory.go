@@ -1,5 +1,5 @@
-// Package promhistory turns buckets and a window into series, by range queries
-// over Prometheus' HTTP API, and keeps the sketches fresh.
+// Package promhistory turns buckets and a window into series, by remote read or
+// range queries over Prometheus' HTTP API, and keeps the sketches fresh.
 //
 // A run reads the tail only. What it reads becomes hourly sketches and tails
 // in the store; a closed hour is sealed 15 minutes after its end and not read
@@ -17,8 +17,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "github.com/prometheus/client_golang/api/prometheus/v1"
@@ -46,11 +48,19 @@ type Config struct {
 	// that gzips spends seven times the time) and without a limit on hosts. Its
 	// redirects are refused either way where they lead to another host.
 	Client *http.Client
-	Log    *slog.Logger     // nil: nothing is logged
-	Now    func() time.Time // compared with the server's clock; nil: time.Now
+	Auth   Auth              // how we say who we are; the zero value says nothing
+	TLS    TLS               // certificates; not together with Client
+	Params map[string]string // sent with every request to the query API; ThanosParams are for Thanos
+	Log    *slog.Logger      // nil: nothing is logged
+	Now    func() time.Time  // compared with the server's clock; nil: time.Now
 	// Each names the attributes that a bucket counts by, for Counts; ok is
 	// false where the bucket is unknown. Nil: learned from the stored series.
 	Each func(service, bucket string) (each []string, ok bool)
+
+	// RangeOnly reads by range queries even where remote read would do. Where it
+	// is false remote read is tried first, once: a server without it is
+	// remembered.
+	RangeOnly bool
 
 	QueryTimeout    time.Duration // of one query; 30 s by default
 	ServiceTimeout  time.Duration // of one service's whole reading; 5 min by default
@@ -67,6 +77,10 @@ type Reader struct {
 	cfg  Config
 	http *client
 	api  v1.API
+
+	noRemote atomic.Bool  // the server has no remote read
+	samples  atomic.Int64 // received since New
+	manners  atomic.Pointer[manners]
 
 	mu       sync.Mutex
 	agreed   map[change]map[string]string // what a change of source was found to be
@@ -106,7 +120,15 @@ func orElse[T int | int64 | time.Duration](v *T, missing T) {
 }
 
 // Close gives up the idle connections.
-func (r *Reader) Close() { r.http.http.CloseIdleConnections() }
+func (r *Reader) Close() {
+	r.http.http.CloseIdleConnections()
+	r.http.access.close()
+}
+
+// Cost is what reading has cost since New: requests sent and samples received.
+func (r *Reader) Cost() (requests, samples int64) {
+	return r.http.sent.Load(), r.samples.Load()
+}
 
 // Check asks the server for the value of vector(1): is it a Prometheus, and
 // does it answer.
@@ -167,6 +189,12 @@ func stepOf(days []rlc.SeriesDay) time.Duration {
 func (r *Reader) rangeQuery(ctx context.Context, expr string, start, end time.Time, step, lookback time.Duration) (model.Matrix, error) {
 	opts := []v1.Option{v1.WithTimeout(r.cfg.QueryTimeout)}
 	if lookback > 0 {
+		var err error
+		if expr, lookback, err = r.within(ctx, expr, lookback); err != nil {
+			return nil, err
+		}
+	}
+	if lookback > 0 {
 		opts = append(opts, v1.WithLookbackDelta(lookback))
 	}
 	v, warnings, infos, err := r.api.QueryRange(ctx, expr, v1.Range{Start: start, End: end, Step: step}, opts...)
@@ -180,6 +208,66 @@ func (r *Reader) rangeQuery(ctx context.Context, expr string, start, end time.Ti
 	if len(m) > r.cfg.MaxSeries {
 		return nil, fmt.Errorf("%w: %d series in one answer, at most %d", ErrTooLarge, len(m), r.cfg.MaxSeries)
 	}
+	return m, nil
+}
+
+// manners is how a server looks back from an instant.
+type manners struct {
+	closed  bool // a sample exactly at the beginning of the time looked back belongs to it (before Prometheus 3)
+	ignores bool // the time to look back cannot be asked for (before Prometheus 2.43, Mimir, VictoriaMetrics)
+}
+
+// within is how expr is asked for so that an instant sees the samples of
+// (instant − lookback, instant] alone: what the server is asked for and the
+// lookback it is sent, 0 for none. A server that looks back as far as it
+// pleases is asked for the last sample of a plain selector; of other
+// expressions it fills the gaps of the selectors within, which cannot be
+// helped.
+func (r *Reader) within(ctx context.Context, expr string, lookback time.Duration) (string, time.Duration, error) {
+	m, err := r.learn(ctx)
+	if err != nil {
+		return "", 0, err
+	}
+	if m.closed {
+		lookback -= time.Millisecond
+	}
+	if _, plain := plainSelector(expr); plain && m.ignores {
+		return fmt.Sprintf("last_over_time(%s[%dms])", expr, lookback.Milliseconds()), 0, nil
+	}
+	return expr, lookback, nil
+}
+
+// learn asks a server for its manners, once. One that does not answer is taken
+// for a Prometheus 3 until it does.
+func (r *Reader) learn(ctx context.Context) (manners, error) {
+	if m := r.manners.Load(); m != nil {
+		return *m, nil
+	}
+	// A minute looked back from a full minute holds two full minutes or one.
+	at := r.cfg.Now().Truncate(time.Minute)
+	v, err := r.instant(ctx, "count_over_time(vector(1)[1m:1m])", at)
+	if ctx.Err() != nil {
+		return manners{}, ctx.Err()
+	}
+	if err != nil || len(v) != 1 {
+		return manners{}, nil
+	}
+	// Who looks at the parameter refuses one that is no duration.
+	u := r.http.URL("/api/v1/query", nil)
+	u.RawQuery = url.Values{"query": {"vector(1)"}, "lookback_delta": {"none"}}.Encode()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return manners{}, err
+	}
+	_, _, err = r.http.Do(ctx, req)
+	if ctx.Err() != nil {
+		return manners{}, ctx.Err()
+	}
+	if err != nil && !errors.Is(err, ErrQuery) {
+		return manners{}, nil
+	}
+	m := manners{closed: v[0].Value == 2, ignores: err == nil}
+	r.manners.Store(&m)
 	return m, nil
 }
 

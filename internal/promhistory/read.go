@@ -84,14 +84,19 @@ type reading struct {
 	from    time.Time // midnight
 	until   time.Time // end of the last step that is over
 
-	buckets []bucketState
-	line    *series // which source each hour came from
-	chunk   time.Duration
-	sets    int // label sets in the last answer
-	samples int
-	ranks   map[string]float64 // traffic by quota ID, once keys had to be ranked
-	labels  map[string]bool    // attributes that some label set carried
-	carried bool               // some label set was read
+	buckets   []bucketState
+	line      *series // which source each hour came from
+	chunk     time.Duration
+	sets      int // label sets in the last answer
+	samples   int
+	tries     int                        // of a stream that could not be shorter
+	rangeOnly bool                       // remote read cannot be used in this reading
+	crowded   bool                       // nor in the chunk at hand
+	reads     map[string]bool            // labels that decide where a sample goes
+	own       map[string]map[string]bool // by expression: labels that its series have
+	ranks     map[string]float64         // traffic by quota ID, once keys had to be ranked
+	labels    map[string]bool            // attributes that some label set carried
+	carried   bool                       // some label set was read
 
 	today    *dayState
 	end      time.Time           // nothing from here on is sealed or kept: the first chunk that failed
@@ -172,6 +177,7 @@ func (r *Reader) prepare(ctx context.Context, req rlc.HistoryRequest) (*reading,
 			return nil, err
 		}
 	}
+	rd.reads, rd.own = readLabels(p, append([]string{rd.refused}, rd.sources...)...), map[string]map[string]bool{}
 	return rd, rd.known(ctx)
 }
 
@@ -322,11 +328,13 @@ func (rd *reading) read(ctx context.Context) error {
 		}
 		rd.begin(midnight, end)
 		for from := midnight; from.Before(end); {
-			to := from.Add(rd.fit())
+			to := from.Add(rd.span())
 			if to.After(end) {
 				to = end
 			}
-			if err := rd.readChunk(ctx, from, to); err != nil {
+			if err := rd.readChunk(ctx, from, to); errors.Is(err, errAgain) {
+				continue
+			} else if err != nil {
 				problem := rd.hold(ctx, err)
 				if problem == nil {
 					return err
@@ -334,7 +342,7 @@ func (rd *reading) read(ctx context.Context) error {
 				rd.problem, rd.end = problem, from
 				break
 			}
-			from = to
+			from, rd.tries, rd.crowded = to, 0, false
 		}
 		if err := rd.finish(ctx); err != nil {
 			return err

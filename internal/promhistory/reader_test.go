@@ -103,7 +103,7 @@ func newWorld(t *testing.T, change func(*Config)) *world {
 		r.Body = io.NopCloser(strings.NewReader(string(body)))
 		api.ServeHTTP(&counting{out, w}, r)
 	}))
-	c := Config{URL: w.http.URL, Store: w.store, MaxWait: time.Millisecond}
+	c := Config{URL: w.http.URL, Store: w.store, MaxWait: time.Millisecond, RangeOnly: true}
 	if change != nil {
 		change(&c)
 	}

@@ -1,0 +1,419 @@
+package promhistory
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math"
+	"math/rand/v2"
+	"mime"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/golang/snappy"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/prompb"
+	"github.com/prometheus/prometheus/tsdb/chunkenc"
+
+	"github.com/openrlc/rlc"
+)
+
+// Remote read: the raw samples of a plain selector, in XOR chunks as the server
+// stores them, one series after the other. A day of a thousand series costs a
+// thirtieth of the JSON that range queries give. Samples come to the grid of
+// steps as range queries see them: a step's value is the newest sample in it,
+// and a step whose newest sample is a stale marker has none.
+
+var (
+	// errNoRemote: the server has no remote read, or none that could be used.
+	errNoRemote = errors.New("no streamed remote read")
+	// errForeign: what remote read gives is not what range queries would see.
+	errForeign = errors.New("remote read sees other labels or samples")
+	// errCrowded: a bucket has more keys than quotas.max; they are ranked over a
+	// whole answer, which a stream is not.
+	errCrowded = errors.New("more keys than quotas.max")
+	// errAgain: the chunk is to be read again, shorter or in another way.
+	errAgain = errors.New("read the chunk again")
+)
+
+// staleNaN marks the end of a series (Prometheus, model/value).
+const staleNaN uint64 = 0x7ff0000000000002
+
+// streamBodies bounds the bytes of one stream: so many bodies of MaxBody.
+const streamBodies = 16
+
+// remote is the matchers by which expr can be read remotely in the chunk at
+// hand; nil where it is to be range queries.
+func (rd *reading) remote(expr string) []*prompb.LabelMatcher {
+	if rd.r.cfg.RangeOnly || rd.rangeOnly || rd.crowded || rd.r.noRemote.Load() {
+		return nil
+	}
+	m, ok := plainSelector(expr)
+	if !ok {
+		return nil
+	}
+	return m
+}
+
+// span is the length of the next chunk: a day where it is streamed.
+func (rd *reading) span() time.Duration {
+	if rd.remote(rd.sources[0]) == nil {
+		return rd.fit()
+	}
+	const share = 50 // a streamed sample costs a fiftieth of one in JSON
+	hours := 24
+	if rd.sets > 0 {
+		hours = share * rd.r.cfg.SamplesPerQuery / (rd.sets * int(time.Hour/rd.step))
+	}
+	return min(time.Duration(min(max(hours, 1), 24))*time.Hour, max(rd.chunk, time.Hour))
+}
+
+// again makes of a stream's error what is to be done with the chunk: errAgain
+// after which nothing of it is kept, or the error itself.
+func (rd *reading) again(ctx context.Context, from, to time.Time, err error) error {
+	var s *status
+	wait := time.Duration(0)
+	switch size := to.Sub(from); {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, errNoRemote):
+		rd.r.noRemote.Store(true)
+		rd.r.cfg.Log.Info("history source has no streamed remote read: range queries instead", "reason", err)
+	case errors.Is(err, errForeign), errors.Is(err, ErrQuery):
+		rd.rangeOnly = true
+		rd.r.cfg.Log.Info("range queries instead of remote read", "service", rd.req.Service.Name, "reason", err)
+	case errors.Is(err, errCrowded):
+		rd.crowded = true
+	case errors.Is(err, ErrTooLarge) && size > time.Hour:
+		rd.chunk = max((size / 2).Truncate(time.Hour), time.Hour)
+	case errors.Is(err, ErrBusy), errors.Is(err, ErrTimeout):
+		wait = time.Duration(rand.Int64N(int64(min(rd.r.cfg.MaxWait, 100*time.Millisecond<<rd.tries))))
+		if errors.As(err, &s) && s.after > 0 {
+			wait = min(s.after, rd.r.cfg.MaxWait)
+		}
+		if size > time.Hour {
+			rd.chunk, rd.tries = max((size/2).Truncate(time.Hour), time.Hour), 0
+		} else if rd.tries++; rd.tries > 1 {
+			return err // the last resort was asked for twice
+		}
+	default:
+		return err
+	}
+	rd.wipe(from, to)
+	if err := sleep(ctx, wait); err != nil {
+		return err
+	}
+	return errAgain
+}
+
+// wipe forgets what was read of [from, to).
+func (rd *reading) wipe(from, to time.Time) {
+	d := rd.today
+	first, last := int(from.Sub(d.start)/rd.step), int(to.Sub(d.start)/rd.step)
+	for i := range rd.buckets {
+		b := &rd.buckets[i]
+		forget(b.whole, first, last)
+		for _, s := range b.keys {
+			forget(s, first, last)
+		}
+	}
+	for at := first; at < last; at++ {
+		d.seen[at] = false
+		d.source[time.Duration(at)*rd.step/time.Hour] = 0
+	}
+}
+
+func forget(s *series, first, last int) {
+	if s.rates == nil {
+		return
+	}
+	for i := first; i < last; i++ {
+		s.rates[i] = math.NaN()
+	}
+	if !slices.ContainsFunc(s.rates, func(v float64) bool { return !math.IsNaN(v) }) {
+		s.rates = nil
+	}
+}
+
+// streamed reads the steps of [from, to) of a selector by remote read. Take is
+// told of every label set's value at a step and says whether it counts.
+func (rd *reading) streamed(ctx context.Context, expr string, matchers []*prompb.LabelMatcher, from, to time.Time, take func(at int, v float64) bool) error {
+	own, err := rd.ownLabels(ctx, expr)
+	if err != nil {
+		return err
+	}
+	n := int(to.Sub(from) / rd.step)
+	g := &grid{
+		from: from.UnixMilli(), step: rd.step.Milliseconds(), times: make([]int64, n), values: make([]float64, n),
+		most: rd.r.cfg.MaxSamples - rd.samples,
+	}
+	first := int(from.Sub(rd.today.start) / rd.step)
+	seen := map[model.Fingerprint]bool{}
+	var current model.Metric
+	var names []prompb.Label
+	end := func() error {
+		if current == nil {
+			return nil
+		}
+		print := current.Fingerprint()
+		twin := g.twin || seen[print]
+		seen[print] = true
+		if len(seen) > rd.r.cfg.MaxSeries {
+			return fmt.Errorf("%w: more than %d series in one answer", ErrTooLarge, rd.r.cfg.MaxSeries)
+		}
+		if g.samples > g.most {
+			return fmt.Errorf("%w: more than %d", errBudget, rd.r.cfg.MaxSamples)
+		}
+		to, err := rd.targets(current, twin)
+		if err != nil {
+			return err
+		}
+		for i := g.first; i < g.last; i++ {
+			if g.times[i] == 0 || math.Float64bits(g.values[i]) == staleNaN {
+				continue
+			}
+			if at := first + i; take(at, g.values[i]) {
+				for _, s := range to {
+					s.add(rd.today.steps, at, g.values[i])
+				}
+			}
+		}
+		return nil
+	}
+	req := &prompb.ReadRequest{
+		Queries:               []*prompb.Query{{StartTimestampMs: from.UnixMilli() + 1, EndTimestampMs: to.UnixMilli(), Matchers: matchers}},
+		AcceptedResponseTypes: []prompb.ReadRequest_ResponseType{prompb.ReadRequest_STREAMED_XOR_CHUNKS},
+	}
+	err = rd.r.http.remoteRead(ctx, req, func(s *prompb.ChunkedSeries) error {
+		if current == nil || !slices.EqualFunc(names, s.Labels, sameLabel) {
+			if err := end(); err != nil {
+				return err
+			}
+			current, names = make(model.Metric, len(s.Labels)), s.Labels
+			for _, l := range s.Labels {
+				if rd.reads[l.Name] && !own[l.Name] {
+					return fmt.Errorf("%w: %s is an external label", errForeign, clip(l.Name))
+				}
+				current[model.LabelName(l.Name)] = model.LabelValue(l.Value)
+			}
+			g.begin()
+		}
+		return g.add(s.Chunks)
+	})
+	if err == nil {
+		err = end()
+	}
+	rd.sets = max(rd.sets, len(seen))
+	rd.samples += g.samples
+	rd.r.samples.Add(int64(g.samples))
+	return err
+}
+
+// targets are the series that a label set's samples are added to.
+func (rd *reading) targets(m model.Metric, twin bool) ([]*series, error) {
+	attrs := attributes(rd.req.Profile, m)
+	rd.carried = true
+	for a := range attrs {
+		rd.labels[a] = true
+	}
+	var to []*series
+	for _, h := range all(rd.matcher.Match(attrs)) {
+		b := &rd.buckets[h.Bucket]
+		if twin {
+			rd.freeze(h.Bucket, m)
+		}
+		to = append(to, b.whole)
+		if len(b.Each) == 0 {
+			continue
+		}
+		if most := rd.req.Service.MaxQuotas; b.only == nil && most > 0 && len(b.keys) >= most && b.keys[h.Key.String()] == nil && storable(h.Key) {
+			return nil, errCrowded
+		}
+		if k := b.key(rd, h); k != nil {
+			to = append(to, k)
+		}
+	}
+	return to, nil
+}
+
+// ownLabels are the names of the labels that expr's series have in the server's
+// index, once per reading. Remote read adds the server's external labels, which
+// queries do not see: a label that matters and is not the series' own is one.
+func (rd *reading) ownLabels(ctx context.Context, expr string) (map[string]bool, error) {
+	if own := rd.own[expr]; own != nil {
+		return own, nil
+	}
+	names, warnings, _, err := rd.r.api.LabelNames(ctx, []string{expr}, rd.today.start, rd.until)
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil:
+		return nil, fmt.Errorf("%w: list labels: %w", errForeign, rd.r.http.translate(err))
+	case warningText(warnings) != "":
+		return nil, fmt.Errorf("%w: list labels: %s", errForeign, warningText(warnings))
+	}
+	own := map[string]bool{}
+	for _, n := range names {
+		own[string(n)] = true
+	}
+	rd.own[expr] = own
+	return own, nil
+}
+
+// readLabels are the names of the labels that decide where a sample goes.
+func readLabels(p *rlc.Profile, exprs ...string) map[string]bool {
+	names := map[string]bool{}
+	for _, a := range p.Attributes {
+		for _, l := range a.Metric {
+			names[l] = true
+		}
+	}
+	for _, e := range exprs {
+		matchers, _ := plainSelector(e)
+		for _, m := range matchers {
+			names[m.Name] = true
+		}
+	}
+	return names
+}
+
+// grid holds the newest sample of each step of one label set. Its size is that
+// of a chunk, whatever the number of label sets.
+type grid struct {
+	from, step  int64 // milliseconds; step i is (from + i×step, from + (i+1)×step]
+	times       []int64
+	values      []float64
+	first, last int   // the steps that may hold a sample
+	newest      int64 // of the label set so far
+	twin        bool  // the label set came twice
+	samples     int   // seen so far, of all label sets
+	most        int   // that may be seen
+	it          chunkenc.Iterator
+}
+
+// begin makes the grid empty for the next label set.
+func (g *grid) begin() {
+	clear(g.times)
+	g.first, g.last, g.newest, g.twin = len(g.times), 0, math.MinInt64, false
+}
+
+// add puts a frame's chunks of the label set on the grid. A frame goes on where
+// the one before ended, or it is the same label set once more.
+func (g *grid) add(chunks []prompb.Chunk) error {
+	before := g.newest
+	for _, c := range chunks {
+		// The header of an XOR chunk is its number of samples.
+		if c.Type != prompb.Chunk_XOR {
+			return fmt.Errorf("%w: chunks of encoding %d", errForeign, c.Type)
+		}
+		if len(c.Data) < 3 {
+			return fmt.Errorf("%w: a chunk of %d bytes", ErrBusy, len(c.Data))
+		}
+		chunk, err := chunkenc.FromData(chunkenc.EncXOR, c.Data)
+		if err != nil {
+			return fmt.Errorf("%w: %w", errForeign, err)
+		}
+		g.it = chunk.Iterator(g.it)
+		for g.it.Next() == chunkenc.ValFloat {
+			t, v := g.it.At()
+			i := (t - g.from - 1) / g.step
+			if t <= g.from || i >= int64(len(g.times)) {
+				continue // old servers send whole chunks
+			}
+			g.samples++
+			g.twin = g.twin || t <= before
+			g.newest = max(g.newest, t)
+			if g.times[i] == 0 || t >= g.times[i] {
+				g.times[i], g.values[i] = t, v
+				g.first, g.last = min(g.first, int(i)), max(g.last, int(i)+1)
+			}
+		}
+		if err := g.it.Err(); err != nil {
+			return fmt.Errorf("%w: a broken chunk: %w", ErrBusy, err)
+		}
+		if g.samples > g.most {
+			return fmt.Errorf("%w: %d more than are left", errBudget, g.samples-g.most)
+		}
+	}
+	return nil
+}
+
+// remoteRead sends one request and hands on the answer's series as they come.
+func (c *client) remoteRead(ctx context.Context, q *prompb.ReadRequest, use func(*prompb.ChunkedSeries) error) error {
+	b, err := q.Marshal()
+	if err != nil {
+		return fmt.Errorf("%w: %w", errForeign, err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL("/api/v1/read", nil).String(), bytes.NewReader(snappy.Encode(nil, b)))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/x-protobuf")
+	req.Header.Set("Content-Encoding", "snappy")
+	req.Header.Set("X-Prometheus-Remote-Read-Version", "0.1.0")
+	return c.send(ctx, req, func(res *http.Response) error {
+		switch kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); {
+		case res.StatusCode == http.StatusNotFound, res.StatusCode == http.StatusMethodNotAllowed, res.StatusCode == http.StatusNotImplemented, res.StatusCode == http.StatusUnsupportedMediaType:
+			return fmt.Errorf("%w: status %d", errNoRemote, res.StatusCode)
+		case res.StatusCode/100 != 2:
+			body, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10))
+			return c.status(res, body)
+		case kind != "application/x-streamed-protobuf":
+			return fmt.Errorf("%w: an answer of type %q", errNoRemote, clip(kind))
+		}
+		return frames(bufio.NewReaderSize(res.Body, 64<<10), c.maxBody, use)
+	})
+}
+
+// frames reads a stream: each frame is a varint length, the CRC-32C of the
+// message (big endian) and the message. A frame is at most most bytes long and
+// a stream streamBodies times that.
+func frames(r *bufio.Reader, most int64, use func(*prompb.ChunkedSeries) error) error {
+	table := crc32.MakeTable(crc32.Castagnoli)
+	var frame bytes.Buffer
+	for total := int64(0); ; {
+		if _, err := r.Peek(1); err == io.EOF {
+			return nil
+		}
+		size, err := binary.ReadUvarint(r)
+		if err != nil {
+			return fmt.Errorf("%w: a broken frame: %w", ErrBusy, err)
+		}
+		if total += int64(min(size, math.MaxInt32)); size > uint64(most) || total > streamBodies*most {
+			return fmt.Errorf("%w: more than %d bytes", ErrTooLarge, most)
+		}
+		var sum [4]byte
+		if _, err := io.ReadFull(r, sum[:]); err != nil {
+			return err
+		}
+		frame.Reset()
+		if _, err := io.CopyN(&frame, r, int64(size)); err == io.EOF {
+			return io.ErrUnexpectedEOF
+		} else if err != nil {
+			return err
+		}
+		if crc32.Checksum(frame.Bytes(), table) != binary.BigEndian.Uint32(sum[:]) {
+			return fmt.Errorf("%w: a broken frame", ErrBusy)
+		}
+		var m prompb.ChunkedReadResponse
+		if err := m.Unmarshal(frame.Bytes()); err != nil {
+			return fmt.Errorf("%w: a broken frame: %w", ErrBusy, err)
+		}
+		for _, s := range m.ChunkedSeries {
+			if s == nil {
+				continue
+			}
+			if err := use(s); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func sameLabel(a, b prompb.Label) bool { return a.Name == b.Name && a.Value == b.Value }
