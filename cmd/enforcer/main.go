@@ -24,6 +24,7 @@ import (
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/enforcer"
+	"github.com/openrlc/rlc/internal/distribute"
 )
 
 // The exit codes, as every command of RLC has them.
@@ -44,6 +45,7 @@ Usage:
 
 Try it:
   enforcer serve --config-dir ./config --state ./state
+  enforcer serve --redis redis://localhost:6379/0 --state ./state
   curl -s localhost:8082/v1/check -d '{"service":"checkout","attributes":{"caller":"search"}}'
 
 "enforcer serve --help" lists the flags. Exit codes: 0 ok, 1 error, 3 invalid
@@ -91,11 +93,12 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 // settings are what serve is told.
 type settings struct {
 	http, state, configDir     string
+	redis, redisPassword       string // the bus's URL and the file with its password
 	name, zone, region         string
 	pagesURL, token, tokenFile string
 	allowRemovals              bool
 	verbose                    bool
-	grpc, redis, aggregator    string // not supported by this version
+	grpc, aggregator           string // not supported by this version
 }
 
 // parse reads flags, then the environment for flags that were not given:
@@ -106,6 +109,7 @@ func parse(args []string, env func(string) string, stdout, stderr io.Writer) (se
 	f.SetOutput(io.Discard)
 	f.StringVar(&s.http, "http", "127.0.0.1:8082", "`address` of the HTTP API; beyond loopback it asks for a token")
 	f.StringVar(&s.configDir, "config-dir", "", "`folder` with a checkout of the config repository, read again when it changes")
+	f.StringVar(&s.redis, "redis", "", "`URL` of the Redis that carries snapshots: redis://[user:password@]host:port/db, or rediss:// for TLS;\nRLC_REDIS_FILE names a file with the URL or, beside this flag, with the password")
 	f.StringVar(&s.state, "state", "", "`folder` for the last good snapshot; without it nothing outlives a restart")
 	f.StringVar(&s.name, "name", "", "`name` of this enforcer (default the host's)")
 	f.StringVar(&s.zone, "zone", "", "`zone` it runs in")
@@ -115,7 +119,6 @@ func parse(args []string, env func(string) string, stdout, stderr io.Writer) (se
 	f.BoolVar(&s.allowRemovals, "allow-removals", false, "accept a folder that lacks more than a tenth of the buckets in force")
 	f.BoolVar(&s.verbose, "verbose", false, "log more")
 	f.StringVar(&s.grpc, "grpc", "", "not supported by this version")
-	f.StringVar(&s.redis, "redis", "", "not supported by this version")
 	f.StringVar(&s.aggregator, "aggregator", "", "not supported by this version")
 
 	invalid := func(format string, a ...any) (settings, error) {
@@ -130,7 +133,11 @@ func parse(args []string, env func(string) string, stdout, stderr io.Writer) (se
 		return invalid("%v", err)
 	}
 	if f.NArg() > 0 {
-		return invalid("unexpected argument %q", f.Arg(0))
+		shown := f.Arg(0)
+		if scheme, _, ok := strings.Cut(shown, "://"); ok {
+			shown = scheme + "://…" // the rest may hold a password
+		}
+		return invalid("unexpected argument %q", shown)
 	}
 	given := map[string]bool{}
 	f.Visit(func(fl *flag.Flag) { given[fl.Name] = true })
@@ -146,10 +153,21 @@ func parse(args []string, env func(string) string, stdout, stderr io.Writer) (se
 	if err != nil {
 		return s, err
 	}
-	for name, v := range map[string]string{"grpc": s.grpc, "redis": s.redis, "aggregator": s.aggregator} {
+	for name, v := range map[string]string{"grpc": s.grpc, "aggregator": s.aggregator} {
 		if v != "" {
 			return invalid("--%s is not supported by this version", name)
 		}
+	}
+	if s.redis, s.redisPassword, err = redisSource(s.redis, env("RLC_REDIS_FILE")); err != nil {
+		return s, err
+	}
+	switch {
+	case s.configDir == "" && s.redis == "":
+		return invalid("nowhere to take snapshots from: give --redis URL, or --config-dir DIR to stand alone")
+	case s.configDir != "" && s.redis != "":
+		return invalid("--config-dir and --redis exclude each other: snapshots come from one of them")
+	case s.allowRemovals && s.redis != "":
+		return invalid("--allow-removals is for --config-dir; from a bus, removals bear the names of the people who made them")
 	}
 
 	if s.token = env("RLC_TOKEN"); s.tokenFile != "" {
@@ -192,6 +210,12 @@ func serve(ctx context.Context, args []string, env func(string) string, stdout, 
 	if err != nil {
 		return err
 	}
+	var bus *distribute.Redis
+	if s.redis != "" {
+		if bus, err = distribute.NewRedis(distribute.RedisConfig{URL: s.redis, PasswordFile: s.redisPassword, OnError: e.Unreadable, Log: log}); err != nil {
+			return err
+		}
+	}
 	l, err := net.Listen("tcp", s.http)
 	if err != nil {
 		return err
@@ -200,14 +224,14 @@ func serve(ctx context.Context, args []string, env func(string) string, stdout, 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return e.Run(ctx) })
 	group.Go(func() error { return enforcer.Serve(ctx, l, e.Handler(), drain) })
-	if s.configDir != "" {
+	if bus != nil {
+		group.Go(func() error { return followBus(ctx, bus, e) })
+	} else {
 		by := ""
 		if s.allowRemovals {
 			by = "--allow-removals"
 		}
 		group.Go(func() error { return newFolder(s.configDir, by, e, log).follow(ctx) })
-	} else {
-		log.Warn("no --config-dir: no new snapshot will come", "version", e.Version())
 	}
 	fmt.Fprintf(stdout, "listening: http://%s\n", l.Addr())
 	return group.Wait()

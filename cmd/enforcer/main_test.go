@@ -41,6 +41,10 @@ func command(t *testing.T, env []string, args ...string) *exec.Cmd {
 }
 
 func TestCommandsAnswerWithTheirExitCodes(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "secret", "hunter2\n")
+	write(t, dir, "whole", "redis://:hunter2@localhost\n")
+	secret, whole := filepath.Join(dir, "secret"), filepath.Join(dir, "whole")
 	for _, c := range []struct {
 		args string
 		env  string
@@ -55,16 +59,24 @@ func TestCommandsAnswerWithTheirExitCodes(t *testing.T) {
 		{"serve --no-such-flag", "", 3, "no-such-flag"},
 		{"serve extra", "", 3, `unexpected argument "extra"`},
 		{"serve --grpc 127.0.0.1:8081", "", 3, "--grpc is not supported by this version"},
-		{"serve --redis redis://localhost", "", 3, "--redis is not supported by this version"},
+		{"serve", "", 3, "nowhere to take snapshots from"},
+		{"serve --redis redis://localhost --config-dir .", "", 3, "--config-dir and --redis exclude each other"},
+		{"serve --config-dir .", "RLC_REDIS=redis://localhost", 3, "--config-dir and --redis exclude each other"},
+		{"serve --redis redis://localhost --allow-removals", "", 3, "--allow-removals is for --config-dir"},
+		{"serve --redis http://u:hunter2@localhost", "", 3, "neither redis:// nor rediss://"},
+		{"serve redis://u:hunter2@localhost", "", 3, `unexpected argument "redis://…"`},
+		{"serve", "RLC_REDIS_FILE=/no/such/file", 3, "RLC_REDIS_FILE"},
+		{"serve", "RLC_REDIS_FILE=" + secret, 3, "holds no redis:// or rediss:// URL"},
+		{"serve --redis redis://localhost", "RLC_REDIS_FILE=" + whole, 3, "--redis gives one too"},
+		{"serve --config-dir .", "RLC_REDIS_FILE=" + whole, 3, "exclude each other"},
 		{"serve --aggregator localhost:1", "", 3, "--aggregator is not supported by this version"},
-		{"serve", "RLC_REDIS=redis://localhost", 3, "--redis is not supported by this version"},
 		{"aggregator --grpc :1", "", 3, "not supported by this version"},
 		{"controller", "", 3, "not supported by this version"},
-		{"serve --http 0.0.0.0:0", "", 3, "can be reached from other machines"},
-		{"serve --http nonsense", "", 3, "--http"},
+		{"serve --config-dir . --http 0.0.0.0:0", "", 3, "can be reached from other machines"},
+		{"serve --config-dir . --http nonsense", "", 3, "--http"},
 		{"serve", "RLC_ALLOW_REMOVALS=perhaps", 3, "RLC_ALLOW_REMOVALS"},
-		{"serve --token-file /no/such/file", "", 3, "--token-file"},
-		{"serve --http 127.0.0.1:99999", "", 1, "99999"},
+		{"serve --config-dir . --token-file /no/such/file", "", 3, "--token-file"},
+		{"serve --config-dir . --http 127.0.0.1:99999", "", 1, "99999"},
 	} {
 		t.Run(c.args+" "+c.env, func(t *testing.T) {
 			var out strings.Builder
@@ -78,10 +90,13 @@ func TestCommandsAnswerWithTheirExitCodes(t *testing.T) {
 			if code != c.code || !strings.Contains(out.String(), c.want) {
 				t.Errorf("exit %d, want %d; output lacks %q:\n%s", code, c.code, c.want, &out)
 			}
+			if strings.Contains(out.String(), "hunter2") {
+				t.Errorf("a password is shown:\n%s", &out)
+			}
 		})
 	}
 
-	err := command(t, nil, "serve", "--redis", "redis://localhost").Run()
+	err := command(t, nil, "serve").Run()
 	if ee := (*exec.ExitError)(nil); !errors.As(err, &ee) || ee.ExitCode() != 3 {
 		t.Errorf("as a process: %v, want exit 3", err)
 	}
@@ -113,8 +128,13 @@ func (p *process) logged() string {
 // launch starts "enforcer serve" on a free port and waits until it listens.
 func launch(t *testing.T, args ...string) *process {
 	t.Helper()
+	return launchEnv(t, nil, args...)
+}
+
+func launchEnv(t *testing.T, env []string, args ...string) *process {
+	t.Helper()
 	p := &process{t: t, done: make(chan struct{})}
-	p.cmd = command(t, []string{"RLC_HTTP=127.0.0.1:0"}, append([]string{"serve"}, args...)...)
+	p.cmd = command(t, append(env, "RLC_HTTP=127.0.0.1:0"), append([]string{"serve"}, args...)...)
 	p.cmd.Stderr = p
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
@@ -277,10 +297,10 @@ func TestItStartsWithoutAnySnapshotAndSaysThatItIsNotReady(t *testing.T) {
 	write(t, config, "services/s/policy.yaml", policy("s", 2))
 	p.until("/readyz", func(status int, _ string) bool { return status == 200 })
 
-	none := launch(t)
-	if status, _ := none.get("/readyz"); status != 503 {
-		t.Errorf("/readyz without a source: %d", status)
-	}
+	none := launch(t, "--redis", "redis://127.0.0.1:1")
+	none.until("/readyz", func(status int, body string) bool {
+		return status == 503 && strings.Contains(body, "redis at 127.0.0.1:1")
+	})
 	if code := none.stop(); code != 0 {
 		t.Errorf("exit %d", code)
 	}
@@ -333,7 +353,7 @@ func TestATokenIsAskedForBeyondLoopback(t *testing.T) {
 	t.Parallel()
 	secret := filepath.Join(t.TempDir(), "token")
 	write(t, filepath.Dir(secret), "token", "s3cret\n")
-	p := launch(t, "--http", "0.0.0.0:0", "--token-file", secret)
+	p := launch(t, "--config-dir", t.TempDir(), "--http", "0.0.0.0:0", "--token-file", secret)
 	p.url = strings.Replace(p.url, "[::]", "127.0.0.1", 1)
 	if status, _ := p.get("/v1/config"); status != http.StatusUnauthorized {
 		t.Errorf("without the token: %d", status)

@@ -1,6 +1,6 @@
 // Package distribute delivers snapshots to enforcers and gathers their
-// acknowledgements. Hub does so within one process; a bus between processes
-// stands behind the same two methods, Publish and Follow.
+// acknowledgements. Hub does so within one process, Redis between processes, both
+// behind the same methods: Publish, Follow and Acks.
 //
 // Deliveries may come late, twice or out of order. Versions decide: each
 // document of a message has its own, a newer one replaces an older one, and
@@ -157,14 +157,19 @@ func (h *Hub) acknowledge(a rlc.Ack) {
 	last := h.acks[a.Enforcer]
 	h.acks[a.Enforcer] = a
 	h.mu.Unlock()
-	if a.Version.Compare(last.Version) < 0 {
-		h.config.Log.Error("enforcer went back to an older snapshot", "enforcer", a.Enforcer, "version", a.Version, "before", last.Version)
-	}
-	if a.Refused != "" && a.Refused != last.Refused {
-		h.config.Log.Error("enforcer refused a snapshot", "enforcer", a.Enforcer, "version", a.Version, "refused", a.Refused)
-	}
+	report(h.config.Log, last, a)
 	if h.config.OnAck != nil {
 		h.config.OnAck(a)
+	}
+}
+
+// report logs what is wrong about an enforcer's word after its last one.
+func report(log *slog.Logger, last, a rlc.Ack) {
+	if a.Version.Compare(last.Version) < 0 {
+		log.Error("enforcer went back to an older snapshot", "enforcer", a.Enforcer, "version", a.Version, "before", last.Version)
+	}
+	if a.Refused != "" && a.Refused != last.Refused {
+		log.Error("enforcer refused a snapshot", "enforcer", a.Enforcer, "version", a.Version, "refused", a.Refused)
 	}
 }
 
@@ -176,12 +181,15 @@ func (h *Hub) Newest() Message {
 }
 
 // Acks is the last word of each enforcer, sorted by name.
-func (h *Hub) Acks() []rlc.Ack {
+func (h *Hub) Acks(ctx context.Context) ([]rlc.Ack, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	out := make([]rlc.Ack, 0, len(h.acks))
 	for _, name := range slices.Sorted(maps.Keys(h.acks)) {
 		out = append(out, h.acks[name])
 	}
-	return out
+	return out, nil
 }
