@@ -168,8 +168,8 @@ func (db *DB) ChangeLog(ctx context.Context, service, bucket string, key rlc.Key
 }
 
 func (db *DB) changes(ctx context.Context, w *where, order string, p rlc.Page) ([]rlc.Change, int, error) {
-	var total int
-	if err := db.read.QueryRowContext(ctx, `SELECT COUNT(*) FROM changes`+w.String(), w.args...).Scan(&total); err != nil {
+	total, err := count(ctx, db.read, `SELECT COUNT(*) FROM changes`+w.String(), w.args...)
+	if err != nil {
 		return nil, 0, fmt.Errorf("count changes: %w", err)
 	}
 	limit, args := w.page(p)
@@ -197,9 +197,9 @@ func (db *DB) LatestChanges(ctx context.Context, service string) ([]rlc.Change, 
 
 // LatestChange returns one quota's newest change whole, or rlc.ErrNotFound.
 func (db *DB) LatestChange(ctx context.Context, service, bucket string, key rlc.Key) (rlc.Change, error) {
-	c, err := scanWhole(db.read.QueryRowContext(ctx, `
+	c, err := one(ctx, db.read, scanWhole, `
 		SELECT c.evidence, c.episodes`+latest+`WHERE l.service = $1 AND l.bucket = $2 AND l.quota_key = $3`,
-		service, bucket, key.String()))
+		service, bucket, key.String())
 	return c, found(err, "change of", service+" "+rlc.QuotaID(bucket, key))
 }
 

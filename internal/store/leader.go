@@ -27,7 +27,7 @@ func (db *DB) Lead(ctx context.Context, name, holder string, ttl time.Duration, 
 	err = db.transact(ctx, "lead", func(tx *sql.Tx) error {
 		leads = true
 		err := tx.QueryRowContext(ctx, `
-			INSERT INTO leaders (name, holder, epoch, expires) VALUES ($1, $2, $3 + 1, `+db.now+` + $4)
+			INSERT INTO leaders (name, holder, epoch, expires) VALUES ($1, $2, CAST($3 AS BIGINT) + 1, `+db.engine.now+` + $4)
 			ON CONFLICT (name) DO UPDATE SET
 				holder = excluded.holder,
 				expires = excluded.expires,
@@ -36,7 +36,7 @@ func (db *DB) Lead(ctx context.Context, name, holder string, ttl time.Duration, 
 					WHEN leaders.epoch >= excluded.epoch THEN leaders.epoch + 1
 					ELSE excluded.epoch
 				END
-			WHERE leaders.holder = excluded.holder OR leaders.expires <= `+db.now+`
+			WHERE leaders.holder = excluded.holder OR leaders.expires <= `+db.engine.now+`
 			RETURNING epoch`, name, holder, int64(minEpoch), ttl.Microseconds()).Scan(&epoch)
 		if !errors.Is(err, sql.ErrNoRows) {
 			return err
@@ -60,14 +60,20 @@ func (db *DB) Resign(ctx context.Context, name, holder string) error {
 	})
 }
 
-// fence refuses a writer whose epoch is below the leader's. Epoch 0 is a
-// writer outside leadership, such as a command run by hand: it passes.
-func fence(ctx context.Context, tx *sql.Tx, epoch uint64) error {
+// fence refuses a writer whose epoch is below the leader's; 0 passes. With
+// hold, the leadership cannot change before tx ends: a leader that was overtaken
+// while it wrote is refused at the moment of its commit. To hold is left for the
+// end, so that a long transaction does not keep its own replica from renewing.
+func fence(ctx context.Context, tx *sql.Tx, epoch uint64, hold bool) error {
 	if epoch == 0 {
 		return nil
 	}
+	query := `SELECT epoch FROM leaders WHERE name = $1`
+	if hold {
+		query = `UPDATE leaders SET epoch = epoch WHERE name = $1 RETURNING epoch`
+	}
 	var leader uint64
-	err := tx.QueryRowContext(ctx, `SELECT epoch FROM leaders WHERE name = $1`, Leadership).Scan(&leader)
+	err := tx.QueryRowContext(ctx, query, Leadership).Scan(&leader)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return fmt.Errorf("read leader's epoch: %w", err)
 	}

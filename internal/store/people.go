@@ -32,8 +32,8 @@ func addAudit(ctx context.Context, tx *sql.Tx, e rlc.AuditEntry) error {
 // Audit returns a page of the audit log, the newest first, and how many entries
 // it has.
 func (db *DB) Audit(ctx context.Context, p rlc.Page) ([]rlc.AuditEntry, int, error) {
-	var total int
-	if err := db.read.QueryRowContext(ctx, `SELECT COUNT(*) FROM audit`).Scan(&total); err != nil {
+	total, err := count(ctx, db.read, `SELECT COUNT(*) FROM audit`)
+	if err != nil {
 		return nil, 0, fmt.Errorf("count audit log: %w", err)
 	}
 	var w where
@@ -90,8 +90,7 @@ func (db *DB) Verdicts(ctx context.Context, service string) ([]rlc.Verdict, erro
 
 // Get returns the small value stored under name, "" where there is none.
 func (db *DB) Get(ctx context.Context, name string) (string, error) {
-	var value string
-	err := db.read.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = $1`, name).Scan(&value)
+	value, err := one(ctx, db.read, func(r row) (s string, err error) { return s, r.Scan(&s) }, `SELECT value FROM meta WHERE name = $1`, name)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return "", fmt.Errorf("get %q: %w", name, err)
 	}

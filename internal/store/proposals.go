@@ -32,7 +32,7 @@ func addProposal(ctx context.Context, tx *sql.Tx, run rlc.Run, p rlc.Proposal) e
 	if p.ID == "" || p.Service == "" {
 		return fmt.Errorf("%w: a proposal without id or service", rlc.ErrInvalid)
 	}
-	if err := names(p.ID, p.Service, p.URL, p.Branch, p.Reason, p.Error); err != nil {
+	if err := names(p.ID, p.Service, p.URL, p.Branch, p.Commit, p.Base, p.Content, p.Actor, p.Reason, p.Error); err != nil {
 		return err
 	}
 	changes, err := document(p.Changes)
@@ -74,8 +74,8 @@ func (db *DB) Proposals(ctx context.Context, state rlc.ProposalState, service st
 	default:
 		w.add("state = $?", state)
 	}
-	var total int
-	if err := db.read.QueryRowContext(ctx, `SELECT COUNT(*) FROM proposals`+w.String(), w.args...).Scan(&total); err != nil {
+	total, err := count(ctx, db.read, `SELECT COUNT(*) FROM proposals`+w.String(), w.args...)
+	if err != nil {
 		return nil, 0, fmt.Errorf("count proposals: %w", err)
 	}
 	limit, args := w.page(p)
@@ -89,7 +89,7 @@ func (db *DB) Proposals(ctx context.Context, state rlc.ProposalState, service st
 
 // ProposalByID returns a proposal, or rlc.ErrNotFound.
 func (db *DB) ProposalByID(ctx context.Context, id string) (rlc.Proposal, error) {
-	p, err := scanProposal(db.read.QueryRowContext(ctx, `SELECT `+proposalColumns+` FROM proposals WHERE id = $1`, id))
+	p, err := one(ctx, db.read, scanProposal, `SELECT `+proposalColumns+` FROM proposals WHERE id = $1`, id)
 	return p, found(err, "proposal", id)
 }
 
@@ -109,10 +109,7 @@ func (db *DB) SetProposal(ctx context.Context, p rlc.Proposal, audit *rlc.AuditE
 // Published is SetProposal and OutboxDone in one transaction, fenced by the
 // epoch of the leader that published; 0 is not fenced.
 func (db *DB) Published(ctx context.Context, epoch uint64, p rlc.Proposal, audit *rlc.AuditEntry) error {
-	return db.transact(ctx, "publish proposal "+p.ID, func(tx *sql.Tx) error {
-		if err := fence(ctx, tx, epoch); err != nil {
-			return err
-		}
+	return db.Fenced(epoch).transact(ctx, "publish proposal "+p.ID, func(tx *sql.Tx) error {
 		if err := setProposal(ctx, tx, p, audit); err != nil {
 			return err
 		}
@@ -123,7 +120,8 @@ func (db *DB) Published(ctx context.Context, epoch uint64, p rlc.Proposal, audit
 
 func setProposal(ctx context.Context, tx *sql.Tx, p rlc.Proposal, audit *rlc.AuditEntry) error {
 	var old rlc.ProposalState
-	if err := tx.QueryRowContext(ctx, `SELECT state FROM proposals WHERE id = $1`, p.ID).Scan(&old); err != nil {
+	// Written, not only read: of two people who decide at once one waits here.
+	if err := tx.QueryRowContext(ctx, `UPDATE proposals SET state = state WHERE id = $1 RETURNING state`, p.ID).Scan(&old); err != nil {
 		return found(err, "proposal", p.ID)
 	}
 	if decided(old) && p.State != old && (old != rlc.Superseded || p.State != rlc.Accepted) {
@@ -132,7 +130,7 @@ func setProposal(ctx context.Context, tx *sql.Tx, p rlc.Proposal, audit *rlc.Aud
 	if !decided(p.State) && p.State != rlc.Pending && p.State != rlc.Open {
 		return fmt.Errorf("%w: proposal state %q", rlc.ErrInvalid, p.State)
 	}
-	if err := names(p.URL, p.Branch, p.Actor, p.Reason, p.Error); err != nil {
+	if err := names(p.URL, p.Branch, p.Commit, p.Base, p.Content, p.Actor, p.Reason, p.Error); err != nil {
 		return err
 	}
 	_, err := tx.ExecContext(ctx, `

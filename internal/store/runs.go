@@ -18,6 +18,9 @@ func scanRun(r row) (rlc.Run, error) {
 	return run, err
 }
 
+// runsLock is taken by whoever stores or removes what runs found.
+const runsLock = "runs"
+
 // BeginRun claims the slot that run.ID names: it stores run at stage Claimed,
 // or, where a run of that id exists, changes nothing and returns that one with
 // created false. A run that a person asked for leaves an audit row in the same
@@ -31,10 +34,7 @@ func (db *DB) BeginRun(ctx context.Context, run rlc.Run) (_ rlc.Run, created boo
 	}
 	run.Stage = rlc.Claimed
 	var stored rlc.Run
-	err = db.transact(ctx, "begin run", func(tx *sql.Tx) error {
-		if err := fence(ctx, tx, run.Epoch); err != nil {
-			return err
-		}
+	err = db.Fenced(run.Epoch).transact(ctx, "begin run", func(tx *sql.Tx) error {
 		res, err := tx.ExecContext(ctx, `
 			INSERT INTO runs (`+runColumns+`)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
@@ -72,8 +72,9 @@ func (db *DB) BeginRun(ctx context.Context, run rlc.Run) (_ rlc.Run, created boo
 // It is fenced by run.Epoch. A run that is not at stage Claimed has been
 // stored already: rlc.ErrConflict.
 func (db *DB) StoreRun(ctx context.Context, run rlc.Run, changes []rlc.Change, proposals []rlc.Proposal) error {
-	return db.transact(ctx, "store run "+run.ID, func(tx *sql.Tx) error {
-		if err := fence(ctx, tx, run.Epoch); err != nil {
+	return db.Fenced(run.Epoch).transact(ctx, "store run "+run.ID, func(tx *sql.Tx) error {
+		// What is newest, held and superseded is decided by what other runs left.
+		if err := take(ctx, tx, runsLock); err != nil {
 			return err
 		}
 		run.Stage = rlc.Stored
@@ -95,10 +96,7 @@ func (db *DB) StoreRun(ctx context.Context, run rlc.Run, changes []rlc.Change, p
 // FinishRun moves a run to stage Finished with its result. A claimed run may
 // finish without having been stored: it failed. It is fenced by run.Epoch.
 func (db *DB) FinishRun(ctx context.Context, run rlc.Run) error {
-	return db.transact(ctx, "finish run "+run.ID, func(tx *sql.Tx) error {
-		if err := fence(ctx, tx, run.Epoch); err != nil {
-			return err
-		}
+	return db.Fenced(run.Epoch).transact(ctx, "finish run "+run.ID, func(tx *sql.Tx) error {
 		run.Stage = rlc.Finished
 		return moveRun(ctx, tx, run, rlc.Claimed, rlc.Stored, rlc.Finished)
 	})
@@ -108,7 +106,8 @@ func (db *DB) FinishRun(ctx context.Context, run rlc.Run) error {
 // now) if the stored run stands at one of stages and was not taken over by a
 // higher epoch.
 func moveRun(ctx context.Context, tx *sql.Tx, run rlc.Run, stages ...rlc.Stage) error {
-	old, err := scanRun(tx.QueryRowContext(ctx, `SELECT `+runColumns+` FROM runs WHERE id = $1`, run.ID))
+	// Written, not only read: it is locked.
+	old, err := one(ctx, tx, scanRun, `UPDATE runs SET stage = stage WHERE id = $1 RETURNING `+runColumns, run.ID)
 	if err != nil {
 		return found(err, "run", run.ID)
 	}
@@ -135,7 +134,7 @@ func moveRun(ctx context.Context, tx *sql.Tx, run rlc.Run, stages ...rlc.Stage) 
 
 // RunByID returns a run, or rlc.ErrNotFound.
 func (db *DB) RunByID(ctx context.Context, id string) (rlc.Run, error) {
-	run, err := scanRun(db.read.QueryRowContext(ctx, `SELECT `+runColumns+` FROM runs WHERE id = $1`, id))
+	run, err := one(ctx, db.read, scanRun, `SELECT `+runColumns+` FROM runs WHERE id = $1`, id)
 	return run, found(err, "run", id)
 }
 
@@ -143,8 +142,8 @@ func (db *DB) RunByID(ctx context.Context, id string) (rlc.Run, error) {
 // are.
 func (db *DB) Runs(ctx context.Context, p rlc.Page) ([]rlc.Run, int, error) {
 	var w where
-	var total int
-	if err := db.read.QueryRowContext(ctx, `SELECT COUNT(*) FROM runs`).Scan(&total); err != nil {
+	total, err := count(ctx, db.read, `SELECT COUNT(*) FROM runs`)
+	if err != nil {
 		return nil, 0, fmt.Errorf("count runs: %w", err)
 	}
 	limit, args := w.page(p)
@@ -172,7 +171,10 @@ func (db *DB) UnfinishedRuns(ctx context.Context) ([]rlc.Run, error) {
 // that are pending or open.
 func (db *DB) PruneRuns(ctx context.Context, before time.Time) error {
 	at := micros(before)
-	return db.transact(ctx, "prune runs", func(tx *sql.Tx) error {
+	return db.tidy(ctx, "prune runs", func(tx *sql.Tx) error {
+		if err := take(ctx, tx, runsLock); err != nil {
+			return err
+		}
 		for _, q := range []struct {
 			query string
 			args  []any

@@ -116,7 +116,7 @@ func (db *DB) SealedUntil(ctx context.Context, service string) (map[rlc.SeriesID
 // PruneDays removes days that ended at or before the given time, and the names
 // of series of which nothing is left.
 func (db *DB) PruneDays(ctx context.Context, before time.Time) error {
-	return db.transact(ctx, "prune days", func(tx *sql.Tx) error {
+	return db.tidy(ctx, "prune days", func(tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, `DELETE FROM series_days WHERE day <= $1`, micros(before.Add(-24*time.Hour))); err != nil {
 			return err
 		}

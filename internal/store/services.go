@@ -63,7 +63,7 @@ func scanSummary(r row) (s rlc.ServiceSummary, err error) {
 
 // Summary returns one service's row, or rlc.ErrNotFound.
 func (db *DB) Summary(ctx context.Context, service string) (rlc.ServiceSummary, error) {
-	s, err := scanSummary(db.read.QueryRowContext(ctx, `SELECT summary FROM summaries WHERE name = $1`, service))
+	s, err := one(ctx, db.read, scanSummary, `SELECT summary FROM summaries WHERE name = $1`, service)
 	return s, found(err, "service", service)
 }
 
@@ -108,8 +108,8 @@ func (db *DB) Summaries(ctx context.Context, f rlc.ServiceFilter, p rlc.Page) ([
 	if f.Unowned {
 		w.add("owner_list = $?", "")
 	}
-	var total int
-	if err := db.read.QueryRowContext(ctx, `SELECT COUNT(*) FROM summaries`+w.String(), w.args...).Scan(&total); err != nil {
+	total, err := count(ctx, db.read, `SELECT COUNT(*) FROM summaries`+w.String(), w.args...)
+	if err != nil {
 		return nil, 0, fmt.Errorf("count services: %w", err)
 	}
 	limit, args := w.page(p)

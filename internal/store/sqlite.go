@@ -8,7 +8,10 @@ import (
 	"net/url"
 	"runtime"
 
-	_ "modernc.org/sqlite" // the driver "sqlite"
+	"modernc.org/sqlite" // also the driver "sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/openrlc/rlc"
 )
 
 // openSQLite opens the file at path. WAL lets readers go on while one
@@ -25,7 +28,7 @@ func openSQLite(ctx context.Context, path string) (*DB, error) {
 		"_pragma": {"busy_timeout(5000)", "query_only(TRUE)", "temp_store(MEMORY)"},
 	}
 	// unixepoch's fraction ends at the millisecond, which leases can spare.
-	db := &DB{now: `CAST(unixepoch('subsec') * 1000000 AS INTEGER)`}
+	db := &DB{engine: engine{now: `CAST(unixepoch('subsec') * 1000000 AS INTEGER)`}}
 	var err error
 	file.RawQuery = write.Encode()
 	if db.write, err = sql.Open("sqlite", file.String()); err != nil {
@@ -35,10 +38,28 @@ func openSQLite(ctx context.Context, path string) (*DB, error) {
 	if db.read, err = sql.Open("sqlite", file.String()); err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), db.write.Close())
 	}
+	db.pages = db.read // readers wait for nobody
 	db.write.SetMaxOpenConns(1)
 	db.read.SetMaxOpenConns(max(4, runtime.GOMAXPROCS(0)))
 	if err := db.write.PingContext(ctx); err != nil { // sets WAL before a reader comes
 		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), db.Close())
 	}
 	return db, nil
+}
+
+// sqliteKind is the error value for what SQLite says, nil for none.
+func sqliteKind(err error) error {
+	var e *sqlite.Error
+	if !errors.As(err, &e) {
+		return nil
+	}
+	switch e.Code() {
+	case sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE:
+		return rlc.ErrConflict
+	}
+	switch e.Code() & 0xff { // the rest says where
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY:
+		return rlc.ErrUnavailable
+	}
+	return nil
 }

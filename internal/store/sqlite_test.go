@@ -1,13 +1,10 @@
 package store
 
 import (
-	"bufio"
-	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -20,7 +17,12 @@ import (
 
 func open(t *testing.T, path string) *DB {
 	t.Helper()
-	db, err := Open(t.Context(), "sqlite:"+path)
+	return openDSN(t, "sqlite:"+path)
+}
+
+func openDSN(t *testing.T, dsn string) *DB {
+	t.Helper()
+	db, err := Open(t.Context(), dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,8 +32,11 @@ func open(t *testing.T, path string) *DB {
 
 func file(t *testing.T) string { return filepath.Join(t.TempDir(), "rlc.db") }
 
-func TestADSNThatIsNotSQLiteIsRefusedWithoutItsSecret(t *testing.T) {
-	for _, dsn := range []string{"", "sqlite:", "rlc.db", "postgres://rlc:hunter2@db/rlc"} {
+func TestAnUnknownDSNIsRefusedWithoutItsSecret(t *testing.T) {
+	for _, dsn := range []string{
+		"", "sqlite:", "rlc.db", "mysql://rlc:hunter2@db/rlc", "host=db password=hunter2", "postgres:rlc:hunter2@db",
+		"hunter2:x", "postgres://rlc:p/hunter2@db/rlc", "postgres://rlc:hunter2%zz@db/rlc", "postgres://rlc:x@db/rlc?sslpassword=hunter2&sslmode=sometimes",
+	} {
 		_, err := Open(t.Context(), dsn)
 		if !errors.Is(err, rlc.ErrInvalid) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%q: %v", dsn, err)
@@ -67,21 +72,6 @@ func TestCommitsSurviveAPowerCutAndReadersCannotWrite(t *testing.T) {
 	}
 	if _, err := db.read.ExecContext(t.Context(), `DELETE FROM audit`); err == nil {
 		t.Error("a reader's connection wrote")
-	}
-}
-
-func TestRecordsOfANewerSchemaAreRefusedInOneLine(t *testing.T) {
-	path := file(t)
-	db := open(t, path)
-	if _, err := db.write.ExecContext(t.Context(), `INSERT INTO schema_versions (version, name, applied) VALUES (999, '0999_later.sql', 0)`); err != nil {
-		t.Fatal(err)
-	}
-	_, err := Open(t.Context(), "sqlite:"+path)
-	if !errors.Is(err, rlc.ErrInvalid) {
-		t.Fatalf("got %v, want it refused", err)
-	}
-	if strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "schema version 999") {
-		t.Errorf("got %q, want one line that names the version", err)
 	}
 }
 
@@ -180,37 +170,6 @@ func TestReadersDoNotWaitForAWriter(t *testing.T) {
 	}
 }
 
-// A leader that was stopped long enough to lose its lease finds its writes
-// fenced: the lease is on the database's clock, so the test moves that.
-func TestALeaseEndsOnTheDatabasesClock(t *testing.T) {
-	path := file(t)
-	a, b := open(t, path), open(t, path) // two processes
-	first, leads, err := a.Lead(t.Context(), Leadership, "a", 15*time.Second, 0)
-	if err != nil || !leads {
-		t.Fatalf("a leads: %v, %v", leads, err)
-	}
-	if _, leads, err := b.Lead(t.Context(), Leadership, "b", 15*time.Second, 0); err != nil || leads {
-		t.Fatalf("b leads: %v, %v, want one leader", leads, err)
-	}
-	r := rlc.Run{ID: "r", Epoch: first}
-	if _, _, err := a.BeginRun(t.Context(), r); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := a.write.ExecContext(t.Context(), `UPDATE leaders SET expires = expires - $1`, (15 * time.Second).Microseconds()); err != nil {
-		t.Fatal(err)
-	}
-	second, leads, err := b.Lead(t.Context(), Leadership, "b", 15*time.Second, 0)
-	if err != nil || !leads || second != first+1 {
-		t.Fatalf("b leads: %v with epoch %d, %v; want it with %d", leads, second, err, first+1)
-	}
-	if _, leads, err := a.Lead(t.Context(), Leadership, "a", 15*time.Second, 0); err != nil || leads {
-		t.Errorf("a leads again: %v, %v", leads, err)
-	}
-	if err := a.StoreRun(t.Context(), r, nil, nil); !errors.Is(err, rlc.ErrFenced) {
-		t.Errorf("a's write: %v, want it fenced", err)
-	}
-}
-
 func intact(t *testing.T, db *DB) {
 	t.Helper()
 	var word string
@@ -219,142 +178,9 @@ func intact(t *testing.T, db *DB) {
 	}
 }
 
-// child runs this test binary again as another process, in the role of
-// TestChild, on the records at path.
-func child(t *testing.T, role, path string) (*exec.Cmd, *bufio.Scanner) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChild$")
-	cmd.Env = append(os.Environ(), "RLC_STORE_CHILD="+role, "RLC_STORE_PATH="+path)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	return cmd, bufio.NewScanner(out)
-}
-
-// TestChild is the other process of the tests below; it says on stdout what
-// was acknowledged and never ends by itself. Without a role it does nothing.
-func TestChild(t *testing.T) {
-	role, path := os.Getenv("RLC_STORE_CHILD"), os.Getenv("RLC_STORE_PATH")
-	switch role {
-	case "write":
-		db := open(t, path)
-		for n := 0; ; n++ {
-			r := rlc.Run{ID: fmt.Sprintf("%d-%d", os.Getpid(), n), Actor: "ada", Started: monday}
-			if _, _, err := db.BeginRun(t.Context(), r); err != nil {
-				t.Fatal(err)
-			}
-			fmt.Println("begun", r.ID)
-			c := rlc.Change{Service: r.ID, Bucket: "b", New: &rlc.Limit{Rate: 1, Burst: 1}, Why: strings.Repeat("why ", 500)}
-			if err := db.StoreRun(t.Context(), r, []rlc.Change{c}, []rlc.Proposal{{ID: r.ID, Service: r.ID, Changes: []rlc.Change{c}}}); err != nil {
-				t.Fatal(err)
-			}
-			fmt.Println("stored", r.ID)
-		}
-	case "lead":
-		_, leads, err := open(t, path).Lead(t.Context(), Leadership, fmt.Sprint(os.Getpid()), time.Hour, 0)
-		fmt.Println("leads", leads, err)
-		select {}
-	case "migrate":
-		db, err := openSQLite(t.Context(), path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all, err := migrations.All()
-		if err != nil {
-			t.Fatal(err)
-		}
-		half := all[0].SQL[:strings.LastIndex(all[0].SQL, "CREATE TABLE")]
-		tx, err := db.write.BeginTx(context.Background(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := tx.ExecContext(context.Background(), half); err != nil {
-			t.Fatal(err)
-		}
-		fmt.Println("half")
-		select {}
-	}
-}
-
-func TestNothingAcknowledgedIsLostToKill9(t *testing.T) {
-	path := file(t)
-	acknowledged := map[string]rlc.Stage{}
-	for kill := range 20 {
-		cmd, out := child(t, "write", path)
-		for n := 0; out.Scan(); n++ {
-			what, id, _ := strings.Cut(out.Text(), " ")
-			switch what {
-			case "begun":
-				acknowledged[id] = rlc.Claimed
-			case "stored":
-				acknowledged[id] = rlc.Stored
-			default:
-				t.Fatalf("the other process says %q", out.Text())
-			}
-			if n == 3+7*kill%31 { // at another place each time; what follows until the end counts too
-				if err := cmd.Process.Kill(); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		cmd.Wait()
-	}
-	db := open(t, path)
-	intact(t, db)
-	type record struct {
-		stage                             rlc.Stage
-		changes, proposals, outbox, audit int
-	}
-	have := map[string]record{}
-	if _, err := list(t.Context(), db.read, func(r row) (struct{}, error) {
-		var id string
-		var rec record
-		err := r.Scan(&id, &rec.stage, &rec.changes, &rec.proposals, &rec.outbox, &rec.audit)
-		have[id] = rec
-		return struct{}{}, err
-	}, `SELECT id, stage, (SELECT COUNT(*) FROM changes c JOIN latest_changes l ON l.run_id = c.run_id WHERE c.run_id = runs.id),
-		(SELECT COUNT(*) FROM proposals p WHERE p.run_id = runs.id), (SELECT COUNT(*) FROM outbox o WHERE o.proposal_id = runs.id),
-		(SELECT COUNT(*) FROM audit a WHERE a.object = runs.id) FROM runs`); err != nil {
-		t.Fatal(err)
-	}
-	for id, stage := range acknowledged {
-		if rec, ok := have[id]; !ok || (stage == rlc.Stored && rec.stage != rlc.Stored) {
-			t.Errorf("run %s was acknowledged as %s and is %q", id, stage, rec.stage)
-		}
-	}
-	for id, rec := range have {
-		want := record{stage: rlc.Claimed, audit: 1}
-		if rec.stage == rlc.Stored {
-			want = record{rlc.Stored, 1, 1, 1, 1}
-		}
-		if rec != want {
-			t.Errorf("run %s is half there: %+v, want %+v", id, rec, want)
-		}
-	}
-	t.Logf("20 kills, %d runs acknowledged, %d found, 0 lost", len(acknowledged), len(have))
-}
-
-func TestASecondProcessCannotLead(t *testing.T) {
-	path := file(t)
-	cmd, out := child(t, "lead", path)
-	defer cmd.Wait()
-	defer cmd.Process.Kill()
-	if !out.Scan() || out.Text() != "leads true <nil>" {
-		t.Fatalf("the other process says %q", out.Text())
-	}
-	if _, leads, err := open(t, path).Lead(t.Context(), Leadership, "me", time.Hour, 0); err != nil || leads {
-		t.Errorf("leads %v, %v beside another process", leads, err)
-	}
-}
-
 func TestAKilledMigrationResumes(t *testing.T) {
 	path := file(t)
-	cmd, out := child(t, "migrate", path)
+	cmd, out := child(t, "migrate", "sqlite:"+path)
 	if !out.Scan() || out.Text() != "half" {
 		t.Fatalf("the other process says %q", out.Text())
 	}

@@ -8,9 +8,9 @@
 // is in the file named after the engine. The suite in storetest holds every
 // engine to the same behaviour.
 //
-// Methods may be called concurrently. Errors wrap rlc.ErrNotFound,
-// rlc.ErrConflict, rlc.ErrFenced or rlc.ErrInvalid where the caller can act on
-// it.
+// Methods may be called concurrently, from several processes. Errors wrap
+// rlc.ErrNotFound, rlc.ErrConflict, rlc.ErrFenced, rlc.ErrInvalid or
+// rlc.ErrUnavailable where the caller can act on it.
 package store
 
 import (
@@ -21,6 +21,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -29,44 +30,105 @@ import (
 	"github.com/openrlc/rlc/migrations"
 )
 
-// DB is the records. Writes go through one connection and are therefore
-// serial; reads have a pool of their own and never wait for a writer.
+// DB is the records, or a view of them that Pages or Fenced gave.
 type DB struct {
-	write *sql.DB
-	read  *sql.DB
-	now   string // SQL for the database's clock in Unix microseconds
+	write  *sql.DB
+	read   *sql.DB
+	pages  *sql.DB // reads of pages; SQLite has one pool for all reads
+	admin  *sql.DB // migrations, where they cannot use write; nil else
+	engine engine
+	knows  int    // schema version of this program
+	epoch  uint64 // fences every write of this view; 0 does not
 }
 
-// Open opens the records named by dsn, "sqlite:" and the path of a file that
-// is created where it does not exist, and brings the schema up to date. Records
-// with a newer schema than this program knows are refused.
+// engine is what SQLite and PostgreSQL disagree on.
+type engine struct {
+	now       string                  // SQL for the database's clock in Unix microseconds
+	isolation sql.IsolationLevel      //
+	patient   string                  // SQL that allows a transaction to take minutes; ""
+	schema    func(sql string) string // what a migration's text becomes; nil leaves it
+}
+
+// Open opens the records named by dsn and brings their schema up to date:
+//
+//	sqlite:PATH                a file, created where it does not exist
+//	postgres://… postgresql:// a database, with libpq's parameters
+//
+// Records with a newer schema than this program knows are rlc.ErrInvalid. A
+// database that does not answer is rlc.ErrUnavailable, after 5 s at most.
+// Errors never hold the DSN, which may hold a password.
 func Open(ctx context.Context, dsn string) (*DB, error) {
-	steps, err := migrations.All()
+	db, err := OpenLater(ctx, dsn)
 	if err != nil {
 		return nil, err
 	}
-	engine, rest, _ := strings.Cut(dsn, ":")
-	if engine != "sqlite" || rest == "" {
-		// The DSN may hold a password: only its engine is named.
-		return nil, fmt.Errorf("%w: database %q: want sqlite:/path/of/file.db", rlc.ErrInvalid, engine)
-	}
-	db, err := openSQLite(ctx, rest)
-	if err != nil {
-		return nil, err
-	}
-	if err := db.migrate(ctx, steps); err != nil {
+	if err := db.Ping(ctx); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return db, nil
 }
 
-// Close releases the connections.
-func (db *DB) Close() error { return errors.Join(db.read.Close(), db.write.Close()) }
+// OpenLater is Open for a database that may be down: its first connection is
+// made, and its schema brought up to date, by whoever needs it first. Until
+// then everything fails with rlc.ErrUnavailable. A file is opened at once.
+func OpenLater(ctx context.Context, dsn string) (*DB, error) {
+	steps, err := migrations.All()
+	if err != nil {
+		return nil, err
+	}
+	name, rest, _ := strings.Cut(dsn, ":")
+	switch {
+	case name == "sqlite" && rest != "":
+		db, err := openSQLite(ctx, rest)
+		if err != nil {
+			return nil, err
+		}
+		if err := db.migrate(ctx, steps); err != nil {
+			return nil, errors.Join(err, db.Close())
+		}
+		db.knows = len(steps)
+		return db, nil
+	case (name == "postgres" || name == "postgresql") && strings.HasPrefix(rest, "//"):
+		return openPostgres(dsn, steps)
+	}
+	return nil, fmt.Errorf("%w: the database's address: want sqlite:/path/of/file.db or postgres://user@host/name", rlc.ErrInvalid)
+}
+
+// Close releases the connections, also those of every view.
+func (db *DB) Close() error {
+	var errs []error
+	for i, pool := range []*sql.DB{db.pages, db.read, db.write, db.admin} {
+		if pool != nil && (i != 0 || pool != db.read) {
+			errs = append(errs, pool.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Pages is a view whose reads have connections of their own, so that slow
+// pages do not hold up runs. It is closed with db.
+func (db *DB) Pages() *DB {
+	view := *db
+	view.read = db.pages
+	return &view
+}
+
+// Fenced is a view whose every write carries epoch: it fails with
+// rlc.ErrFenced, and leaves nothing, once a higher epoch leads. Epoch 0 is a
+// writer outside leadership, such as a command run by hand: it passes.
+func (db *DB) Fenced(epoch uint64) *DB {
+	if epoch == 0 {
+		return db
+	}
+	view := *db
+	view.epoch = epoch
+	return &view
+}
 
 // Ping reports whether the records answer.
 func (db *DB) Ping(ctx context.Context) error {
-	var one int
-	if err := db.read.QueryRowContext(ctx, `SELECT 1`).Scan(&one); err != nil {
+	_, err := one(ctx, db.read, func(r row) (n int, err error) { return n, r.Scan(&n) }, `SELECT 1`)
+	if err != nil {
 		return fmt.Errorf("records: %w", err)
 	}
 	return nil
@@ -74,20 +136,128 @@ func (db *DB) Ping(ctx context.Context) error {
 
 // transact runs f in one write transaction: all of it is stored, durably, when
 // transact returns nil, and nothing otherwise. what names the act in errors.
+// f may run several times.
+//
+// PostgreSQL runs transactions side by side, and each statement sees what was
+// committed before it began. Whoever decides by what it read must therefore
+// lock first what it decides on: by a write that changes nothing (UPDATE … SET
+// x = x … RETURNING), or by take for what has no row. SQLite has one writer, to
+// whom these cost little.
 func (db *DB) transact(ctx context.Context, what string, f func(tx *sql.Tx) error) error {
-	tx, err := db.write.BeginTx(ctx, nil)
+	return db.repeat(ctx, what, func(tx *sql.Tx) error {
+		version, err := schemaVersion(ctx, tx)
+		if err == nil {
+			err = newer(version, db.knows)
+		}
+		if err == nil {
+			err = fence(ctx, tx, db.epoch, false) // a stale writer need not begin
+		}
+		if err == nil {
+			err = f(tx)
+		}
+		if err == nil {
+			err = fence(ctx, tx, db.epoch, true)
+		}
+		return err
+	})
+}
+
+// tidy is transact for acts that may take minutes.
+func (db *DB) tidy(ctx context.Context, what string, f func(tx *sql.Tx) error) error {
+	return db.transact(ctx, what, func(tx *sql.Tx) error {
+		if err := db.beginPatient(ctx, tx); err != nil {
+			return err
+		}
+		return f(tx)
+	})
+}
+
+func (db *DB) beginPatient(ctx context.Context, tx *sql.Tx) error {
+	if db.engine.patient == "" {
+		return nil
+	}
+	_, err := tx.ExecContext(ctx, db.engine.patient)
+	return err
+}
+
+// retries is how often a transaction is run again that failed for no reason of
+// its own.
+const retries = 5
+
+// repeat runs f in a transaction, again where again says so.
+func (db *DB) repeat(ctx context.Context, what string, f func(tx *sql.Tx) error) error {
+	for try := 0; ; try++ {
+		err := db.attempt(ctx, f)
+		if err == nil {
+			return nil
+		}
+		if !again(err) || try == retries || !pause(ctx, try) {
+			return fmt.Errorf("%s: %w", what, translate(err))
+		}
+	}
+}
+
+func (db *DB) attempt(ctx context.Context, f func(tx *sql.Tx) error) error {
+	tx, err := db.write.BeginTx(ctx, &sql.TxOptions{Isolation: db.engine.isolation})
 	if err != nil {
-		return fmt.Errorf("%s: begin: %w", what, err)
+		return fmt.Errorf("begin: %w", err)
 	}
 	defer tx.Rollback() // after a commit it does nothing
 	if err := f(tx); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+		return err
 	}
 	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("%s: commit: %w", what, err)
+		return fmt.Errorf("commit: %w", err)
 	}
 	return nil
 }
+
+// pause waits between two tries: a random part of 10 ms, then of 20 ms, and so
+// on. It reports whether ctx goes on.
+func pause(ctx context.Context, try int) bool {
+	timer := time.NewTimer(mathrand.N(10 * time.Millisecond << try))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// take keeps every other transaction that takes the same name out until tx
+// ends.
+func take(ctx context.Context, tx *sql.Tx, name string) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO locks (name) VALUES ($1) ON CONFLICT (name) DO UPDATE SET name = excluded.name`, name)
+	if err != nil {
+		return fmt.Errorf("lock %s: %w", name, err)
+	}
+	return nil
+}
+
+// translate wraps what a driver says in the error value of the root package
+// that a caller can act on. Other errors stay as they are.
+func translate(err error) error {
+	for _, ours := range []error{nil, rlc.ErrNotFound, rlc.ErrConflict, rlc.ErrFenced, rlc.ErrInvalid, rlc.ErrUnavailable} {
+		if errors.Is(err, ours) {
+			return err
+		}
+	}
+	kind := postgresKind(err)
+	if kind == nil {
+		kind = sqliteKind(err)
+	}
+	if kind == nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", kind, oneLine{err})
+}
+
+// oneLine is an error whose text is brought into one line.
+type oneLine struct{ error }
+
+func (e oneLine) Error() string { return strings.Join(strings.Fields(e.error.Error()), " ") }
+func (e oneLine) Unwrap() error { return e.error }
 
 // querier is what *sql.DB and *sql.Tx share.
 type querier interface {
@@ -97,20 +267,53 @@ type querier interface {
 
 // list runs one query and scans every row.
 func list[T any](ctx context.Context, q querier, scan func(row) (T, error), query string, args ...any) ([]T, error) {
+	if !storable(args) {
+		return nil, nil
+	}
 	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
-		return nil, err
+		return nil, translate(err)
 	}
 	defer rows.Close()
 	var all []T
 	for rows.Next() {
 		v, err := scan(rows)
 		if err != nil {
-			return nil, err
+			return nil, translate(err)
 		}
 		all = append(all, v)
 	}
-	return all, rows.Err()
+	return all, translate(rows.Err())
+}
+
+// one runs a query for one row; where there is none the error is
+// sql.ErrNoRows.
+func one[T any](ctx context.Context, q querier, scan func(row) (T, error), query string, args ...any) (T, error) {
+	if !storable(args) {
+		var none T
+		return none, sql.ErrNoRows
+	}
+	v, err := scan(q.QueryRowContext(ctx, query, args...))
+	return v, translate(err)
+}
+
+// count runs a query for a number.
+func count(ctx context.Context, q querier, query string, args ...any) (n int, err error) {
+	if !storable(args) {
+		return 0, nil
+	}
+	return one(ctx, q, func(r row) (n int, err error) { return n, r.Scan(&n) }, query, args...)
+}
+
+// storable reports whether every text among a query's arguments can be stored.
+// One that cannot is equal to nothing; PostgreSQL would call it an error.
+func storable(args []any) bool {
+	for _, a := range args {
+		if s, ok := a.(string); ok && names(s) != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // row is what *sql.Row and *sql.Rows share.

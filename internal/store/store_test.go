@@ -10,13 +10,19 @@ import (
 
 func TestSQLiteBehavesAsRecordsMust(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) *store.DB {
-		return openAt(t, filepath.Join(t.TempDir(), "rlc.db"))
+		return openDSN(t, "sqlite:"+filepath.Join(t.TempDir(), "rlc.db"))
 	})
 }
 
-func openAt(t *testing.T, path string) *store.DB {
+func TestPostgreSQLBehavesAsRecordsMust(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) *store.DB {
+		return openDSN(t, store.Postgres.DSN(t))
+	})
+}
+
+func openDSN(t *testing.T, dsn string) *store.DB {
 	t.Helper()
-	db, err := store.Open(t.Context(), "sqlite:"+path)
+	db, err := store.Open(t.Context(), dsn)
 	if err != nil {
 		t.Fatal(err)
 	}

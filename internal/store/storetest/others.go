@@ -163,7 +163,7 @@ func ratio(r float64) *rlc.Ratio { v := rlc.Ratio(r); return &v }
 func summaries(t *testing.T, db *store.DB) {
 	a := rlc.ServiceSummary{
 		Name: "checkout", Owners: []string{"team-payments", "SRE"}, Buckets: 4, Enforcing: 1, Desired: 7, Held: 2, Offered: 120.5, LimitSum: 700,
-		Capacity: 12000, Headroom: ratio(0.4), HeadroomAt: "callers/caller=a", Trend: []rlc.Rate{1, 2, 3.5}, VirtualDrops: 12, Drops: 3,
+		Capacity: 12000, Headroom: ratio(0.4), HeadroomAt: "callers/caller=a", Trend: []rlc.Rate{1, 2, 3.5}, VirtualDrops: 12, Drops: 3, Counted: 4000,
 		OpenReview: "cron-001-checkout", Problem: "policy.yaml:3:1: unknown key", Updated: now,
 	}
 	filled(t, a)

@@ -59,6 +59,15 @@ func Run(t *testing.T, open func(t *testing.T) *store.DB) {
 		{"small values are kept by name", meta},
 		{"names that an engine would change are refused", hostileNames},
 		{"hostile text comes back as it was", hostileText},
+		{"a name that cannot be stored finds nothing", unstorable},
+		{"text is ordered byte by byte", byteOrder},
+		{"large numbers keep their size", largeNumbers},
+		{"an id that is taken is a conflict", takenIDs},
+		{"a slot claimed at once is created once", claimedAtOnce},
+		{"runs stored at once leave one pending proposal", storedAtOnce},
+		{"of two decisions at once one stands", decidedAtOnce},
+		{"every write of a fenced view is fenced", fencedView},
+		{"pages read what is written", pagesView},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, open(t)) })
 	}
