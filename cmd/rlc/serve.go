@@ -55,7 +55,7 @@ func serve(c *cobra.Command, cfg config.Server) error {
 			log.Warn("close", "err", err)
 		}
 	}()
-	log.Info("listening", "url", a.URL, "history", a.Prom, "repository", a.Config.Repository, "data", a.Config.Data)
+	log.Info("listening", "url", a.URL, "history", a.Prom, "repository", a.Config.Repository.URL, "data", a.Config.Data)
 	if file := a.TokenFile(); file != "" {
 		log.Info("acting needs the token", "file", file)
 	}

@@ -154,8 +154,7 @@ func Open(ctx context.Context, c config.Server, o Options) (_ *App, err error) {
 }
 
 func (a *App) openHistory() (err error) {
-	p := a.Config.Prometheus
-	a.Prom = p.URL
+	a.Prom = a.Config.Prometheus.URL
 	if a.Prom == "" {
 		if a.Store, err = promserver.Open(promserver.Config{Dir: filepath.Join(a.Config.Data, "prometheus"), Retention: a.Config.Retention, Log: a.log}); err != nil {
 			return fmt.Errorf("embedded Prometheus store: %w", err)
@@ -165,27 +164,24 @@ func (a *App) openHistory() (err error) {
 		}
 		a.Prom = "http://" + a.promAddr.Addr().String()
 	}
-	if a.History, err = promhistory.New(promhistory.Config{
-		URL: a.Prom, Store: a.Records, Log: a.log, Each: a.each,
-		QueryTimeout: p.QueryTimeout, MaxQueries: p.MaxQueries,
-	}); err != nil {
+	if a.History, err = promhistory.New(a.historyConfig()); err != nil {
 		return fmt.Errorf("history: %w", err)
 	}
 	return nil
 }
 
 func (a *App) openRepository(ctx context.Context, o Options) (err error) {
-	c := a.Config
+	c := a.Config.Repository
 	if o.Files == nil {
 		o.Files = rlc.Files{"defaults.yaml": []byte("apiVersion: rlc/v1\nkind: Defaults\nprofile: rlc\n")}
 	}
 	if o.Author.Name == "" {
 		o.Author = gitsync.Person{Name: "rlc", Email: "rlc@localhost"}
 	}
-	if err := gitsync.Init(ctx, c.Repository, c.Branch, o.Files, o.Author, "First configuration"); err != nil {
+	if err := gitsync.Init(ctx, c.URL, c.Branch, o.Files, o.Author, "First configuration"); err != nil {
 		return fmt.Errorf("config repository: %w", err)
 	}
-	a.Repo, err = gitsync.Open(ctx, gitsync.Config{URL: c.Repository, Branch: c.Branch, Name: committer, Email: "rlc@localhost", Log: a.log, Epoch: a.epoch.Load})
+	a.Repo, err = gitsync.Open(ctx, a.repositoryConfig())
 	if err != nil {
 		return fmt.Errorf("config repository: %w", err)
 	}

@@ -10,9 +10,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -31,8 +33,7 @@ type Server struct {
 	Prometheus    Prometheus
 	Retention     time.Duration
 	Scrape        time.Duration
-	Repository    string
-	Branch        string
+	Repository    Repository
 	Redis         Secret // refused: not supported by this version
 	Poll          time.Duration
 	Schedule      string
@@ -43,8 +44,30 @@ type Server struct {
 // Prometheus says where history is read from and how RLC shows who it is.
 type Prometheus struct {
 	URL          string // "": the embedded store
+	User         string // HTTP Basic; "": none
+	PasswordFile string
+	BearerFile   string
+	Headers      map[string]string
+	CAFile       string // "": the system's authorities
+	CertFile     string
+	KeyFile      string
+	ServerName   string
+	Thanos       bool
+	RangeOnly    bool
 	QueryTimeout time.Duration
 	MaxQueries   int
+}
+
+// Repository says where the config repository is and how RLC shows who it is.
+type Repository struct {
+	URL            string
+	Branch         string
+	User           string // "": the URL's, or git
+	TokenFile      string // https
+	CAFile         string // https; "": the system's authorities
+	KeyFile        string // ssh
+	PassphraseFile string // ssh
+	KnownHostsFile string // ssh
 }
 
 // Log says what is logged, to stderr.
@@ -172,9 +195,12 @@ func storeDSN(dsn string) error {
 	return fmt.Errorf("engine %q: want sqlite:/path/of/file.db or postgres://…", engine)
 }
 
-// remoteURL refuses credentials in a repository's URL; what else is allowed
-// is gitsync's to say.
+// remoteURL refuses a password in a repository's URL; what else is allowed is
+// gitsync's to say.
 func remoteURL(text string) error {
+	if !strings.Contains(text, "://") {
+		return nil
+	}
 	u, err := url.Parse(text)
 	if err != nil {
 		return errors.New("not a URL")
@@ -184,3 +210,51 @@ func remoteURL(text string) error {
 	}
 	return nil
 }
+
+// readable checks that a file that a part will read is there; "" names none.
+func readable(path string) error {
+	if path == "" {
+		return nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// together checks that two settings are both given or both left out.
+func together(mine, other, name string) error {
+	if mine != "" && other == "" {
+		return fmt.Errorf("%s belongs with it", name)
+	}
+	return nil
+}
+
+// firstOf is the first error; nil where there is none.
+func firstOf(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// headers refuses what has a key of its own or cannot be sent.
+func headers(all map[string]string) error {
+	for name, value := range all {
+		switch canonical := http.CanonicalHeaderKey(name); canonical {
+		case "Authorization", "Cookie", "Proxy-Authorization":
+			return fmt.Errorf("%s is a secret: use prometheus.bearer_file or prometheus.user", canonical)
+		case "Host", "Content-Type", "Content-Length", "Content-Encoding", "Accept-Encoding", "Connection", "Transfer-Encoding":
+			return fmt.Errorf("%s is RLC's own", canonical)
+		}
+		if !headerName.MatchString(name) || strings.ContainsAny(value, "\r\n\x00") {
+			return fmt.Errorf("header %q cannot be sent", name)
+		}
+	}
+	return nil
+}
+
+var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")

@@ -28,10 +28,11 @@ type Key struct {
 	// Unsupported keys are known and refused.
 	Unsupported bool
 
-	field func(*Server) any
-	check func(*Server) error // of a completed server; nil: any value
-	min   time.Duration       // of a duration
-	max   time.Duration
+	field   func(*Server) any
+	private bool                // it names a file that holds a secret
+	check   func(*Server) error // of a completed server; nil: any value
+	min     time.Duration       // of a duration
+	max     time.Duration
 }
 
 // Keys are all settings, in the order of the example file.
@@ -91,6 +92,66 @@ func Keys() []Key {
 			return httpURL(c.Prometheus.URL)
 		},
 	}, {
+		Name: "prometheus.user", Unsupported: true, Unset: "no HTTP Basic authentication", Example: "rlc", field: func(c *Server) any { return &c.Prometheus.User },
+		Means:       "Whom HTTP Basic authentication says we are.",
+		Consequence: "prometheus.password_file belongs with it.",
+		check: func(c *Server) error {
+			return together(c.Prometheus.User, c.Prometheus.PasswordFile, "prometheus.password_file")
+		},
+	}, {
+		Name: "prometheus.password_file", Unsupported: true, Unset: "none", Example: "/run/secrets/prometheus-password", field: func(c *Server) any { return &c.Prometheus.PasswordFile }, private: true,
+		Means:       "File with the password of prometheus.user.",
+		Consequence: "It is read for every request: a new password counts at once.",
+		check: func(c *Server) error {
+			return firstOf(readable(c.Prometheus.PasswordFile), together(c.Prometheus.PasswordFile, c.Prometheus.User, "prometheus.user"))
+		},
+	}, {
+		Name: "prometheus.bearer_file", Unsupported: true, Unset: "no token is sent", Example: "/run/secrets/prometheus-token", field: func(c *Server) any { return &c.Prometheus.BearerFile }, private: true,
+		Means:       "File with the bearer token that Prometheus is sent.",
+		Consequence: "It is read for every request: a new token counts at once. Not together with prometheus.user.",
+		check: func(c *Server) error {
+			if c.Prometheus.BearerFile != "" && c.Prometheus.User != "" {
+				return errors.New("given beside prometheus.user: one of them is wanted")
+			}
+			return readable(c.Prometheus.BearerFile)
+		},
+	}, {
+		Name: "prometheus.headers", Unsupported: true, Unset: "none", Example: "{X-Scope-OrgID: payments}", field: func(c *Server) any { return &c.Prometheus.Headers },
+		Means:       "Headers sent with every request, as a mapping: X-Scope-OrgID names a tenant of Mimir.",
+		Consequence: "Values are not shown, and are no place for secrets all the same: Authorization and Cookie are refused.",
+		check:       func(c *Server) error { return headers(c.Prometheus.Headers) },
+	}, {
+		Name: "prometheus.ca_file", Unsupported: true, Unset: "the system's authorities", Example: "/etc/rlc/prometheus-ca.pem", field: func(c *Server) any { return &c.Prometheus.CAFile },
+		Means:       "PEM file of the authorities that may sign Prometheus' certificate.",
+		Consequence: "Only these are trusted then. It is read again when it changes. A server is always verified.",
+		check:       func(c *Server) error { return readable(c.Prometheus.CAFile) },
+	}, {
+		Name: "prometheus.cert_file", Unsupported: true, Unset: "no client certificate", Example: "/etc/rlc/client.pem", field: func(c *Server) any { return &c.Prometheus.CertFile },
+		Means:       "PEM file of our certificate, for a Prometheus that asks for one (mTLS).",
+		Consequence: "prometheus.key_file belongs with it. Both are read again when they change.",
+		check: func(c *Server) error {
+			return firstOf(readable(c.Prometheus.CertFile), together(c.Prometheus.CertFile, c.Prometheus.KeyFile, "prometheus.key_file"))
+		},
+	}, {
+		Name: "prometheus.key_file", Unsupported: true, Unset: "none", Example: "/run/secrets/client-key.pem", field: func(c *Server) any { return &c.Prometheus.KeyFile }, private: true,
+		Means:       "PEM file of the key of prometheus.cert_file.",
+		Consequence: "prometheus.cert_file belongs with it.",
+		check: func(c *Server) error {
+			return firstOf(readable(c.Prometheus.KeyFile), together(c.Prometheus.KeyFile, c.Prometheus.CertFile, "prometheus.cert_file"))
+		},
+	}, {
+		Name: "prometheus.server_name", Unsupported: true, Unset: "the URL's host", Example: "prometheus.internal", field: func(c *Server) any { return &c.Prometheus.ServerName },
+		Means:       "The name that Prometheus' certificate must have.",
+		Consequence: "For a server that is reached by another name than its certificate's.",
+	}, {
+		Name: "prometheus.thanos", Unsupported: true, Default: "false", field: func(c *Server) any { return &c.Prometheus.Thanos },
+		Means:       "Whether it is Thanos: asks it to refuse partial answers, to join replicas, and to give raw samples.",
+		Consequence: "Without it an answer that lacks a store looks like a drop in traffic.",
+	}, {
+		Name: "prometheus.range_only", Unsupported: true, Default: "false", field: func(c *Server) any { return &c.Prometheus.RangeOnly },
+		Means:       "Whether remote read is not even tried.",
+		Consequence: "Range queries take some thirty times as long. A server without remote read is found out by itself.",
+	}, {
 		Name: "prometheus.query_timeout", Default: "30s", field: func(c *Server) any { return &c.Prometheus.QueryTimeout }, min: time.Second, max: 10 * time.Minute,
 		Means:       "How long one query may take.",
 		Consequence: "A query that takes longer is cut in two and tried again; below what your Prometheus needs, buckets are held.",
@@ -113,19 +174,43 @@ func Keys() []Key {
 		Means:       "How often the embedded enforcer is scraped into the embedded store.",
 		Consequence: "Pages count drops no sooner than that. Without effect where prometheus.url is set.",
 	}, {
-		Name: "repository.url", Default: "DATA/config.git", field: func(c *Server) any { return &c.Repository },
+		Name: "repository.url", Default: "DATA/config.git", field: func(c *Server) any { return &c.Repository.URL },
 		Means:       "The config repository: the absolute path of a bare repository, which is made where it does not exist.",
 		Consequence: "It holds the truth: policies people wrote, quotas people accepted. Back it up before anything else.",
-		check: func(c *Server) error {
-			if strings.Contains(c.Repository, "://") {
-				return remoteURL(c.Repository)
-			}
-			return nil
-		},
+		check:       func(c *Server) error { return remoteURL(c.Repository.URL) },
 	}, {
-		Name: "repository.branch", Default: "main", field: func(c *Server) any { return &c.Branch },
+		Name: "repository.branch", Default: "main", field: func(c *Server) any { return &c.Repository.Branch },
 		Means:       "The base branch: what stands on it is desired and goes to the enforcers.",
 		Consequence: "Another branch is another truth: proposals are made against it and enforcers get its quotas.",
+	}, {
+		Name: "repository.user", Unsupported: true, Unset: "the URL's, or git", Example: "rlc-bot", field: func(c *Server) any { return &c.Repository.User },
+		Means:       "Whom the token or the key is of.",
+		Consequence: "One in the URL has precedence.",
+	}, {
+		Name: "repository.token_file", Unsupported: true, Unset: "none is sent", Example: "/run/secrets/git-token", field: func(c *Server) any { return &c.Repository.TokenFile }, private: true,
+		Means:       "https: file with the token or password, in one line.",
+		Consequence: "It is read for each conversation: a new token counts at once.",
+		check:       func(c *Server) error { return readable(c.Repository.TokenFile) },
+	}, {
+		Name: "repository.ca_file", Unsupported: true, Unset: "the system's authorities", Example: "/etc/rlc/git-ca.pem", field: func(c *Server) any { return &c.Repository.CAFile },
+		Means:       "https: PEM file of authorities that are trusted beside the system's.",
+		Consequence: "A server is always verified.",
+		check:       func(c *Server) error { return readable(c.Repository.CAFile) },
+	}, {
+		Name: "repository.key_file", Unsupported: true, Unset: "none", Example: "/run/secrets/git-key", field: func(c *Server) any { return &c.Repository.KeyFile }, private: true,
+		Means:       "ssh: file with the private key; required there.",
+		Consequence: "It is read for each conversation.",
+		check:       func(c *Server) error { return readable(c.Repository.KeyFile) },
+	}, {
+		Name: "repository.passphrase_file", Unsupported: true, Unset: "the key has none", Example: "/run/secrets/git-key-passphrase", field: func(c *Server) any { return &c.Repository.PassphraseFile }, private: true,
+		Means:       "ssh: file with the key's passphrase, in one line.",
+		Consequence: "It is read for each conversation.",
+		check:       func(c *Server) error { return readable(c.Repository.PassphraseFile) },
+	}, {
+		Name: "repository.known_hosts_file", Unsupported: true, Unset: "none", Example: "/etc/rlc/known_hosts", field: func(c *Server) any { return &c.Repository.KnownHostsFile },
+		Means:       "ssh: file with the server's key, as in known_hosts; required there.",
+		Consequence: "A server with another key is refused. ssh-keyscan makes one; compare it with what the server's owner says.",
+		check:       func(c *Server) error { return readable(c.Repository.KnownHostsFile) },
 	}, {
 		Name: "poll", Default: "2s", field: func(c *Server) any { return &c.Poll }, min: 10 * time.Millisecond, max: time.Hour,
 		Means:       "How often the config repository and the files of secrets are looked at.",
@@ -193,6 +278,10 @@ func (k Key) Form() string {
 		return fmt.Sprintf("duration, %s to %s", span(k.min), span(k.max))
 	case *int:
 		return "whole number"
+	case *bool:
+		return "true or false"
+	case *map[string]string:
+		return "mapping"
 	case *Secret:
 		return "secret"
 	}
@@ -205,6 +294,10 @@ func (k Key) isSet(c *Server) bool {
 		return *f != ""
 	case *int:
 		return *f != 0
+	case *bool:
+		return *f
+	case *map[string]string:
+		return len(*f) > 0
 	case *time.Duration:
 		return *f != 0
 	case *Secret:
@@ -254,6 +347,13 @@ func (k Key) set(c *Server, text string) error {
 		*f = text
 	case *Secret:
 		*f = Inline(text)
+	case *bool:
+		if text != "true" && text != "false" {
+			return fmt.Errorf("%q: want true or false", text)
+		}
+		*f = text == "true"
+	case *map[string]string:
+		return parseTexts(f, text)
 	case *int:
 		n, err := strconv.Atoi(text)
 		if err != nil || strconv.Itoa(n) != text {

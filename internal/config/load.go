@@ -250,6 +250,10 @@ func (l *loader) entry(name, value *yaml.Node, full string) {
 				l.at(place(name), fmt.Sprintf("%s: given beside its other form in line %d", full, o.line), "give one of them")
 				return
 			}
+			if f, ok := k.field(&l.server).(*map[string]string); ok {
+				l.texts(k, f, value)
+				return
+			}
 			text, why := scalar(value, k)
 			if why != "" {
 				o := place(value)
@@ -289,12 +293,59 @@ func scalar(n *yaml.Node, k Key) (text, why string) {
 		if tag != "!!int" {
 			return "", "want a whole number"
 		}
+	case *bool:
+		if tag != "!!bool" {
+			return "", "want true or false"
+		}
 	default:
 		if tag != "!!str" && !(tag == "!!int" && k.Form() != "text") {
 			return "", "want text: write the value in quotes"
 		}
 	}
 	return n.Value, ""
+}
+
+// texts reads a mapping of names to texts.
+func (l *loader) texts(k Key, f *map[string]string, n *yaml.Node) {
+	o := place(n)
+	all, why := texts(n)
+	if why != "" {
+		o.wrong = true
+		l.at(o, k.Name+": "+why, "")
+	}
+	*f, l.from[k.Name] = all, o
+}
+
+func texts(n *yaml.Node) (all map[string]string, why string) {
+	if n.Kind != yaml.MappingNode || n.Anchor != "" {
+		return nil, "want a mapping (name: text)"
+	}
+	all = map[string]string{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		name, value := n.Content[i], n.Content[i+1]
+		switch _, twice := all[name.Value]; {
+		case name.ShortTag() != "!!str" || value.ShortTag() != "!!str" || value.Anchor != "":
+			return nil, "want a mapping (name: text); write numbers in quotes"
+		case twice:
+			return nil, name.Value + " is given twice"
+		}
+		all[name.Value] = value.Value
+	}
+	return all, ""
+}
+
+// parseTexts reads such a mapping from a flag or a variable: {name: text}.
+func parseTexts(f *map[string]string, text string) error {
+	var doc yaml.Node
+	if err := yaml.Unmarshal([]byte(text), &doc); err != nil || len(doc.Content) != 1 {
+		return errors.New("want {name: text, name: text}")
+	}
+	all, why := texts(doc.Content[0])
+	if why != "" {
+		return errors.New(why)
+	}
+	*f = all
+	return nil
 }
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
@@ -353,6 +404,9 @@ func (l *loader) secrecy() {
 	}
 	var named []string
 	for _, k := range Keys() {
+		if path, ok := k.field(&l.server).(*string); ok && k.private && exposed(*path) {
+			warn(*path, "everybody on this machine can read "+k.Name, "chmod o-r "+*path)
+		}
 		s, ok := k.field(&l.server).(*Secret)
 		if !ok {
 			continue

@@ -2,6 +2,8 @@ package config
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,6 +19,13 @@ func (k Key) show(c *Server) string {
 		return *f
 	case *int:
 		return strconv.Itoa(*f)
+	case *bool:
+		return strconv.FormatBool(*f)
+	case *map[string]string:
+		if len(*f) == 0 {
+			return "(" + k.Unset + ")"
+		}
+		return strings.Join(slices.Sorted(maps.Keys(*f)), ", ") + " (values are not shown)"
 	case *time.Duration:
 		return span(*f)
 	case *Secret:
@@ -76,7 +85,7 @@ func Example() string {
 
 // quoted puts quotes around what YAML would read as something else.
 func quoted(text string) string {
-	if strings.ContainsAny(text, "*@#{}[]&!|>%") {
+	if !strings.HasPrefix(text, "{") && strings.ContainsAny(text, "*@#{}[]&!|>%") {
 		return `"` + text + `"`
 	}
 	return text

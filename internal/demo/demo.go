@@ -65,7 +65,7 @@ func Run(ctx context.Context, o Options) error {
 		if ctx.Err() == nil {
 			say("pages:      %s", a.URL)
 			say("sign in:    %s/login with the token in %s", a.URL, a.TokenFile())
-			say("config:     git clone %s", a.Config.Repository)
+			say("config:     git clone %s", a.Config.Repository.URL)
 			say("prometheus: %s", a.Prom)
 			say("Ctrl-C ends it; start it again and it goes on with the same data.")
 			fmt.Fprintf(o.Ready, "ready: %s\n", a.URL)
