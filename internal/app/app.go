@@ -49,6 +49,9 @@ type Options struct {
 	Files rlc.Files
 	// Author signs that first commit.
 	Author gitsync.Person
+	// RecordFrom is when the embedded store begins to record the enforcer's
+	// rates: until then somebody else has written them. Zero: at once.
+	RecordFrom time.Time
 }
 
 // App is one RLC server. Open builds it, Serve carries it until its context
@@ -72,18 +75,20 @@ type App struct {
 	counters  net.Listener // of MetricsListen; nil without it
 	handler   pages
 	log       *slog.Logger
-	leading   sync.Mutex // one claim to leadership at a time
-	holder    string     // this process, in the leadership row
-	epoch     atomic.Uint64
-	leads     atomic.Bool
-	rewritten atomic.Bool   // the base branch's history was; nothing is computed
-	nudge     chan struct{} // wakes the follower
-	running   atomic.Pointer[context.Context]
-	tasks     sync.WaitGroup // runs asked for and not yet over
-	metrics   metrics
-	truths    truths
-	status    status
-	summaries summaries
+	// recordFrom is Options.RecordFrom.
+	recordFrom time.Time
+	leading    sync.Mutex // one claim to leadership at a time
+	holder     string     // this process, in the leadership row
+	epoch      atomic.Uint64
+	leads      atomic.Bool
+	rewritten  atomic.Bool   // the base branch's history was; nothing is computed
+	nudge      chan struct{} // wakes the follower
+	running    atomic.Pointer[context.Context]
+	tasks      sync.WaitGroup // runs asked for and not yet over
+	metrics    metrics
+	truths     truths
+	status     status
+	summaries  summaries
 }
 
 // Open builds the server: folders, records, history, repository, enforcer,
@@ -98,7 +103,7 @@ func Open(ctx context.Context, c config.Server, o Options) (_ *App, err error) {
 	if err := os.MkdirAll(c.Data, 0o700); err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
 	}
-	a := &App{Config: c, log: o.Log, nudge: make(chan struct{}, 1), policies: policies.Builtin(), Registry: prometheus.NewRegistry()}
+	a := &App{Config: c, log: o.Log, recordFrom: o.RecordFrom, nudge: make(chan struct{}, 1), policies: policies.Builtin(), Registry: prometheus.NewRegistry()}
 	defer func() {
 		if err != nil {
 			a.Close()
@@ -215,7 +220,12 @@ func (a *App) Serve(ctx context.Context) error {
 		g.Go(func() error {
 			return ended(ctx, a.Store.Scrape(ctx, a.Registry, a.Config.Scrape, map[string]string{"job": "rlc-enforcer", "instance": "embedded"}))
 		})
-		g.Go(func() error { return ended(ctx, a.Store.Record(ctx, []promserver.Rule{recordedRate}, time.Minute)) })
+		g.Go(func() error {
+			if !wait(ctx, time.Until(a.recordFrom)) {
+				return nil
+			}
+			return ended(ctx, a.Store.Record(ctx, []promserver.Rule{recordedRate}, time.Minute))
+		})
 	}
 	g.Go(serve(ctx, a.pages, &a.handler))
 	if a.counters != nil {

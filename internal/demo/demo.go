@@ -22,8 +22,14 @@ import (
 	"github.com/openrlc/rlc/internal/promserver"
 )
 
-// weeks of history that the demo shows.
-const history = 28 * 24 * time.Hour
+const (
+	// history is how much of it the demo shows.
+	history = 28 * 24 * time.Hour
+	// bridge is how far the traces are written beyond now, until the rates of
+	// live traffic are known: a rate over one minute needs that minute. No
+	// query looks beyond now.
+	bridge = 3 * time.Minute
+)
 
 // Options are what the command line says.
 type Options struct {
@@ -40,15 +46,17 @@ type Options struct {
 // on where it stopped.
 func Run(ctx context.Context, o Options) error {
 	say := func(format string, args ...any) { fmt.Fprintf(o.Progress, format+"\n", args...) }
+	now := time.Now()
 	a, err := app.Open(ctx, config.Server{Listen: o.Listen, Data: o.Data}, app.Options{
 		Log: o.Log, Files: ConfigFiles(), Author: gitsync.Person{Name: "Dana Demo", Email: "dana@demo.invalid"},
+		RecordFrom: now.Truncate(time.Minute).Add(bridge - 30*time.Second),
 	})
 	if err != nil {
 		return err
 	}
 	defer a.Close()
 
-	if err := backfill(ctx, a, time.Now(), say); err != nil {
+	if err := backfill(ctx, a, now, say); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -56,9 +64,17 @@ func Run(ctx context.Context, o Options) error {
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.Serve(ctx) })
-	g.Go(func() error { return replay(ctx, a.Enforcer, !o.Calm) })
+	quotas := make(chan struct{}) // closed when the first quotas are live
 	g.Go(func() error {
-		err := prepare(ctx, a, say)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-quotas:
+			return replay(ctx, a.Enforcer, !o.Calm)
+		}
+	})
+	g.Go(func() error {
+		err := prepare(ctx, a, say, func() { close(quotas) })
 		if err != nil && ctx.Err() == nil {
 			return err
 		}
@@ -84,6 +100,7 @@ func Run(ctx context.Context, o Options) error {
 // to now.
 func backfill(ctx context.Context, a *app.App, now time.Time, say func(string, ...any)) error {
 	now = now.UTC().Truncate(time.Minute)
+	until := now.Add(bridge)
 	newest, err := a.Store.Newest(ctx, recorded)
 	if err != nil {
 		return err
@@ -92,7 +109,7 @@ func backfill(ctx context.Context, a *app.App, now time.Time, say func(string, .
 	if newest.After(from) {
 		from = newest.UTC().Truncate(time.Minute).Add(time.Minute)
 	}
-	if !from.Before(now) {
+	if !from.Before(until) {
 		return nil
 	}
 	series := Series(now)
@@ -100,7 +117,7 @@ func backfill(ctx context.Context, a *app.App, now time.Time, say func(string, .
 	for _, s := range series {
 		in = append(in, promserver.LabelledSeries{
 			Labels:  map[string]string{"__name__": recorded, "service": s.Service, "caller": s.Caller, "procedure": s.Procedure},
-			Samples: minutes(s, from, now),
+			Samples: minutes(s, from, until),
 		})
 	}
 	in = append(in, promserver.LabelledSeries{
@@ -133,7 +150,8 @@ func span(d time.Duration) string {
 // prepare brings a new demo to where there is something to review: a first run
 // whose quotas are accepted into shadow, then a person's edit of a policy and
 // the proposal that it causes.
-func prepare(ctx context.Context, a *app.App, say func(string, ...any)) error {
+// live is called once, when the first quotas are.
+func prepare(ctx context.Context, a *app.App, say func(string, ...any), live func()) error {
 	if err := until(ctx, func() bool { return len(a.Ready()) == 0 }); err != nil {
 		return err
 	}
@@ -167,6 +185,7 @@ func prepare(ctx context.Context, a *app.App, say func(string, ...any)) error {
 	}); err != nil {
 		return err
 	}
+	live()
 	service, message, files := Edit()
 	_, n, err := a.Records.Proposals(ctx, "", service, rlc.Page{Size: 1})
 	if err != nil {
