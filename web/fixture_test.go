@@ -316,6 +316,13 @@ func (f *fixture) store(t testing.TB, checkout, strange []traffic) {
 	for _, s := range f.desired.Services {
 		sums = append(sums, f.summary(s.Name, s.Owners, proposals))
 	}
+	for i := range sums {
+		for _, c := range changes {
+			if c.Service == sums[i].Name && c.Held != "" {
+				sums[i].Held++
+			}
+		}
+	}
 	sums = append(sums, rlc.ServiceSummary{Name: "pricing", Problem: "services/pricing/policy.yaml:5:64: unknown key", Updated: runAt})
 	must(f.db.SaveSummaries(ctx, sums))
 	must(f.db.SaveAck(ctx, rlc.Ack{Enforcer: "embedded", Version: f.version, At: now}))

@@ -50,8 +50,16 @@ func (s *server) gatherShadow(ctx context.Context, name string) (*shadowed, erro
 	now, err2 := s.History.Counts(ctx, name, day, out.now)
 	seen := countsOf(now)
 	out.live, out.liveErr = seen.total(), err2
-	for _, c := range seen {
-		if r := t.row(c.Bucket, c.Key); c.VirtualDrops >= 0.5 || (r != nil && r.mode == rlc.Shadow && c.Offered > 0) {
+	modes := map[string]rlc.Mode{}
+	for i := range t.rows {
+		modes[t.rows[i].id()] = t.rows[i].mode
+	}
+	for id, c := range seen {
+		mode, own := modes[id]
+		if !own && t.service != nil && t.service.Bucket(c.Bucket) != nil {
+			mode = t.service.Bucket(c.Bucket).Mode // a key without a quota of its own
+		}
+		if c.VirtualDrops >= 0.5 || c.Offered > 0 && mode == rlc.Shadow {
 			out.counted = append(out.counted, c)
 		}
 	}
