@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
@@ -294,6 +295,43 @@ func TestServeReadsItsTokenAgainWhenItChanges(t *testing.T) {
 	}
 	if text := s.stderr.String(); strings.Contains(text, first) || strings.Contains(text, second) {
 		t.Errorf("the log holds a token:\n%s", text)
+	}
+}
+
+// What Prometheus is shown comes from files and is read again when they change.
+func TestServeShowsPrometheusItsNewestToken(t *testing.T) {
+	shown := make(chan string, 1)
+	prometheus := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case shown <- r.Header.Get("X-Scope-OrgID") + " " + r.Header.Get("Authorization"):
+		default:
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[%d,"1"]}]}}`, time.Now().Unix())
+	}))
+	defer prometheus.Close()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "bearer")
+	if err := os.WriteFile(file, []byte("first\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := startService(t, serveProgram(nil, "--data", filepath.Join(dir, "data"), "--prometheus-url", prometheus.URL, "--prometheus-bearer-file", file, "--prometheus-headers", "{X-Scope-OrgID: payments}"))
+	for _, token := range []string{"first", "second"} {
+		if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "Prometheus is shown the token "+token, func() bool {
+			select {
+			case got := <-shown:
+				return got == "payments Bearer "+token
+			default:
+				return false
+			}
+		})
+	}
+	s.signal()
+	if err := s.wait(); err != nil {
+		t.Errorf("ended with %v\n%s", err, s.stderr)
 	}
 }
 

@@ -9,10 +9,19 @@ import (
 // a.Prom.
 func (a *App) historyConfig() promhistory.Config {
 	p := a.Config.Prometheus
-	return promhistory.Config{
+	c := promhistory.Config{
 		URL: a.Prom, Store: a.Records, Log: a.log, Each: a.each,
-		QueryTimeout: p.QueryTimeout, MaxQueries: p.MaxQueries,
+		RangeOnly: p.RangeOnly, QueryTimeout: p.QueryTimeout, MaxQueries: p.MaxQueries,
 	}
+	if p.URL == "" {
+		return c // our own store is asked for nothing, and told nothing
+	}
+	c.Auth = promhistory.Auth{User: p.User, PasswordFile: p.PasswordFile, TokenFile: p.BearerFile, Headers: p.Headers}
+	c.TLS = promhistory.TLS{CAFile: p.CAFile, CertFile: p.CertFile, KeyFile: p.KeyFile, ServerName: p.ServerName}
+	if p.Thanos {
+		c.Params = promhistory.ThanosParams()
+	}
+	return c
 }
 
 // repositoryConfig is what the configuration says about the config repository.

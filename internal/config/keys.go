@@ -92,21 +92,21 @@ func Keys() []Key {
 			return httpURL(c.Prometheus.URL)
 		},
 	}, {
-		Name: "prometheus.user", Unsupported: true, Unset: "no HTTP Basic authentication", Example: "rlc", field: func(c *Server) any { return &c.Prometheus.User },
+		Name: "prometheus.user", Unset: "no HTTP Basic authentication", Example: "rlc", field: func(c *Server) any { return &c.Prometheus.User },
 		Means:       "Whom HTTP Basic authentication says we are.",
 		Consequence: "prometheus.password_file belongs with it.",
 		check: func(c *Server) error {
 			return together(c.Prometheus.User, c.Prometheus.PasswordFile, "prometheus.password_file")
 		},
 	}, {
-		Name: "prometheus.password_file", Unsupported: true, Unset: "none", Example: "/run/secrets/prometheus-password", field: func(c *Server) any { return &c.Prometheus.PasswordFile }, private: true,
+		Name: "prometheus.password_file", Unset: "none", Example: "/run/secrets/prometheus-password", field: func(c *Server) any { return &c.Prometheus.PasswordFile }, private: true,
 		Means:       "File with the password of prometheus.user.",
 		Consequence: "It is read for every request: a new password counts at once.",
 		check: func(c *Server) error {
 			return firstOf(readable(c.Prometheus.PasswordFile), together(c.Prometheus.PasswordFile, c.Prometheus.User, "prometheus.user"))
 		},
 	}, {
-		Name: "prometheus.bearer_file", Unsupported: true, Unset: "no token is sent", Example: "/run/secrets/prometheus-token", field: func(c *Server) any { return &c.Prometheus.BearerFile }, private: true,
+		Name: "prometheus.bearer_file", Unset: "no token is sent", Example: "/run/secrets/prometheus-token", field: func(c *Server) any { return &c.Prometheus.BearerFile }, private: true,
 		Means:       "File with the bearer token that Prometheus is sent.",
 		Consequence: "It is read for every request: a new token counts at once. Not together with prometheus.user.",
 		check: func(c *Server) error {
@@ -116,39 +116,39 @@ func Keys() []Key {
 			return readable(c.Prometheus.BearerFile)
 		},
 	}, {
-		Name: "prometheus.headers", Unsupported: true, Unset: "none", Example: "{X-Scope-OrgID: payments}", field: func(c *Server) any { return &c.Prometheus.Headers },
+		Name: "prometheus.headers", Unset: "none", Example: "{X-Scope-OrgID: payments}", field: func(c *Server) any { return &c.Prometheus.Headers },
 		Means:       "Headers sent with every request, as a mapping: X-Scope-OrgID names a tenant of Mimir.",
 		Consequence: "Values are not shown, and are no place for secrets all the same: Authorization and Cookie are refused.",
 		check:       func(c *Server) error { return headers(c.Prometheus.Headers) },
 	}, {
-		Name: "prometheus.ca_file", Unsupported: true, Unset: "the system's authorities", Example: "/etc/rlc/prometheus-ca.pem", field: func(c *Server) any { return &c.Prometheus.CAFile },
+		Name: "prometheus.ca_file", Unset: "the system's authorities", Example: "/etc/rlc/prometheus-ca.pem", field: func(c *Server) any { return &c.Prometheus.CAFile },
 		Means:       "PEM file of the authorities that may sign Prometheus' certificate.",
 		Consequence: "Only these are trusted then. It is read again when it changes. A server is always verified.",
 		check:       func(c *Server) error { return readable(c.Prometheus.CAFile) },
 	}, {
-		Name: "prometheus.cert_file", Unsupported: true, Unset: "no client certificate", Example: "/etc/rlc/client.pem", field: func(c *Server) any { return &c.Prometheus.CertFile },
+		Name: "prometheus.cert_file", Unset: "no client certificate", Example: "/etc/rlc/client.pem", field: func(c *Server) any { return &c.Prometheus.CertFile },
 		Means:       "PEM file of our certificate, for a Prometheus that asks for one (mTLS).",
 		Consequence: "prometheus.key_file belongs with it. Both are read again when they change.",
 		check: func(c *Server) error {
 			return firstOf(readable(c.Prometheus.CertFile), together(c.Prometheus.CertFile, c.Prometheus.KeyFile, "prometheus.key_file"))
 		},
 	}, {
-		Name: "prometheus.key_file", Unsupported: true, Unset: "none", Example: "/run/secrets/client-key.pem", field: func(c *Server) any { return &c.Prometheus.KeyFile }, private: true,
+		Name: "prometheus.key_file", Unset: "none", Example: "/run/secrets/client-key.pem", field: func(c *Server) any { return &c.Prometheus.KeyFile }, private: true,
 		Means:       "PEM file of the key of prometheus.cert_file.",
 		Consequence: "prometheus.cert_file belongs with it.",
 		check: func(c *Server) error {
 			return firstOf(readable(c.Prometheus.KeyFile), together(c.Prometheus.KeyFile, c.Prometheus.CertFile, "prometheus.cert_file"))
 		},
 	}, {
-		Name: "prometheus.server_name", Unsupported: true, Unset: "the URL's host", Example: "prometheus.internal", field: func(c *Server) any { return &c.Prometheus.ServerName },
+		Name: "prometheus.server_name", Unset: "the URL's host", Example: "prometheus.internal", field: func(c *Server) any { return &c.Prometheus.ServerName },
 		Means:       "The name that Prometheus' certificate must have.",
 		Consequence: "For a server that is reached by another name than its certificate's.",
 	}, {
-		Name: "prometheus.thanos", Unsupported: true, Default: "false", field: func(c *Server) any { return &c.Prometheus.Thanos },
+		Name: "prometheus.thanos", Default: "false", field: func(c *Server) any { return &c.Prometheus.Thanos },
 		Means:       "Whether it is Thanos: asks it to refuse partial answers, to join replicas, and to give raw samples.",
 		Consequence: "Without it an answer that lacks a store looks like a drop in traffic.",
 	}, {
-		Name: "prometheus.range_only", Unsupported: true, Default: "false", field: func(c *Server) any { return &c.Prometheus.RangeOnly },
+		Name: "prometheus.range_only", Default: "false", field: func(c *Server) any { return &c.Prometheus.RangeOnly },
 		Means:       "Whether remote read is not even tried.",
 		Consequence: "Range queries take some thirty times as long. A server without remote read is found out by itself.",
 	}, {

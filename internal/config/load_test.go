@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -216,6 +217,42 @@ func TestASecretIsReadFromItsFileAndNeverShown(t *testing.T) {
 	gone := config.Load(config.Input{Flags: map[string]string{"token-file": "/nonexistent/token"}, Env: env(nil)})
 	if got := said(gone, "/x"); len(got) != 1 || got[0] != "--token-file: token: open /nonexistent/token: no such file or directory" {
 		t.Errorf("a missing file: %q", got)
+	}
+}
+
+func TestHowWeShowPrometheusWhoWeAre(t *testing.T) {
+	token := write(t, "bearer", password, 0o644)
+	file := write(t, "rlc.yaml", "prometheus:\n  url: https://prometheus\n  bearer_file: "+token+"\n  headers: {X-Scope-OrgID: payments}\n  thanos: true\n", 0o644)
+	s := config.Load(config.Input{File: file, Env: env(map[string]string{"RLC_PROMETHEUS_SERVER_NAME": "p.internal"})})
+	if got := said(s, token); len(got) != 1 || got[0] != "bearer:1:1: warning: everybody on this machine can read prometheus.bearer_file; chmod o-r bearer" {
+		t.Errorf("said %q", got)
+	}
+	p := s.Server.Prometheus
+	want := config.Prometheus{
+		URL: "https://prometheus", BearerFile: token, Headers: map[string]string{"X-Scope-OrgID": "payments"}, Thanos: true,
+		ServerName: "p.internal", QueryTimeout: 30 * time.Second, MaxQueries: 4,
+	}
+	if !reflect.DeepEqual(p, want) {
+		t.Errorf("got  %+v\nwant %+v", p, want)
+	}
+	for text, want := range map[string]string{
+		"{user: u}":                     "rlc.yaml:1:20: prometheus.user: prometheus.password_file belongs with it",
+		"{bearer_file: /no/such}":       "rlc.yaml:1:27: prometheus.bearer_file: open /no/such: no such file or directory",
+		"{headers: {authorization: x}}": "rlc.yaml:1:23: prometheus.headers: Authorization is a secret: use prometheus.bearer_file or prometheus.user",
+		"{headers: {'A b': x}}":         `rlc.yaml:1:23: prometheus.headers: header "A b" cannot be sent`,
+		"{headers: {A: 1}}":             "rlc.yaml:1:23: prometheus.headers: want a mapping (name: text); write numbers in quotes",
+		"{headers: [A]}":                "rlc.yaml:1:23: prometheus.headers: want a mapping (name: text)",
+		"{thanos: 'yes'}":               "rlc.yaml:1:22: prometheus.thanos: want true or false",
+		"{cert_file: /dev/null}":        "rlc.yaml:1:25: prometheus.cert_file: prometheus.key_file belongs with it",
+	} {
+		file := write(t, "rlc.yaml", "prometheus: "+text, 0o600)
+		if got := said(config.Load(config.Input{File: file, Env: env(nil)}), file); len(got) != 1 || got[0] != want {
+			t.Errorf("%s: said %q\nwant %q", text, got, want)
+		}
+	}
+	s = config.Load(config.Input{Env: env(nil), Flags: map[string]string{"prometheus-headers": "{A: b, C: d}"}})
+	if err := s.Err(); err != nil || s.Server.Prometheus.Headers["C"] != "d" {
+		t.Errorf("headers by flag: %v %+v", s.Problems, s.Server.Prometheus)
 	}
 }
 
