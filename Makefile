@@ -16,7 +16,7 @@ build: ## build bin/rlc and bin/enforcer
 	$(GO) build -trimpath -ldflags='-s -w' -o $(BIN)/ ./cmd/...
 
 run: build ## build and run the demo: the whole loop on real traffic, on http://127.0.0.1:8080
-	$(BIN)/rlc demo
+	$(BIN)/rlc demo $(ARGS)
 
 test: needs ## install what the tests need and run every suite
 	.ci/test

@@ -103,16 +103,16 @@ func (cl *client) do(ctx context.Context, method, path string, query url.Values,
 		if json.Unmarshal(answer, &p) == nil && p.Title != "" {
 			text = p.Title
 			if p.Detail != "" && p.Detail != p.Title {
-				text += ": " + p.Detail
+				text += ": " + strings.TrimSuffix(p.Detail, ".")
 			}
 		}
 		err := fmt.Errorf("%s", text)
 		switch res.StatusCode {
 		case http.StatusUnauthorized, http.StatusForbidden:
 			return exit{exitAuthorised, fmt.Errorf("%w; give the token with RLC_TOKEN, RLC_TOKEN_FILE or --data DIR", err)}
-		case http.StatusBadRequest, http.StatusNotFound, http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge:
+		case http.StatusBadRequest, http.StatusNotFound, http.StatusRequestEntityTooLarge:
 			return exit{exitInvalid, err}
-		case http.StatusConflict:
+		case http.StatusUnprocessableEntity, http.StatusConflict:
 			return exit{exitRefused, err}
 		}
 		return err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"strconv"
@@ -57,9 +58,9 @@ warnings alone leave it 0.`,
 				}
 			}
 			if bad > 0 {
-				return exit{exitInvalid, fmt.Errorf("%d errors, %d warnings", bad, len(all)-bad)}
+				return exit{exitInvalid, fmt.Errorf("%s, %s", plural(bad, "error"), plural(len(all)-bad, "warning"))}
 			}
-			fmt.Fprintf(c.ErrOrStderr(), "valid, %d warnings\n", len(all))
+			fmt.Fprintf(c.ErrOrStderr(), "valid, %s\n", plural(len(all), "warning"))
 			return nil
 		},
 	}
@@ -87,7 +88,7 @@ At one-minute steps the replay sees sustained excess, not bursts within a step.`
 				return exit{exitInvalid, errors.New("--rate is required: requests per second")}
 			}
 			if !c.Flags().Changed("burst") {
-				burst = int64(max(1, 2*rate))
+				burst = int64(max(1, math.Ceil(2*rate))) // as a computed quota has it
 			}
 			limit := rlc.Limit{Rate: rlc.Rate(rate), Burst: rlc.Burst(burst)}
 			if err := limit.Valid(); err != nil {
@@ -241,6 +242,13 @@ func paramValue(s string) any {
 		return b
 	}
 	return s
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 func dirOf(path string) string {

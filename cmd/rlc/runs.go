@@ -217,7 +217,7 @@ func explainCommand() *cobra.Command {
 		Long: `Explains a quota as the last run computed it: the same steps as on the bucket's
 page and in the review. KEY names one value of a bucket that counts per caller
 or procedure: caller=search or caller=search,procedure=Create.`,
-		Example: "  rlc explain checkout callers caller=search",
+		Example: "  rlc explain checkout callers caller=web-frontend",
 		Args:    cobra.RangeArgs(2, 3),
 		RunE: func(c *cobra.Command, args []string) error {
 			q := url.Values{}

@@ -82,17 +82,20 @@ func (t *truths) acknowledged(v rlc.Version) {
 	maps.DeleteFunc(t.sent, func(o rlc.Version, _ *quotafile.Config) bool { return o.Compare(v) <= 0 })
 }
 
-// each is what a bucket of the base branch counts by.
+// each is what a bucket counts by: as the base branch has it, else, where its
+// service does not validate, as enforcers do.
 func (a *App) each(service, bucket string) ([]string, bool) {
-	_, c := a.Desired()
-	if c == nil || c.Service(service) == nil {
-		return nil, false
+	_, desired := a.Desired()
+	_, live := a.Live()
+	for _, c := range []*quotafile.Config{desired, live} {
+		if c == nil || c.Service(service) == nil {
+			continue
+		}
+		if b := c.Service(service).Bucket(bucket); b != nil {
+			return b.Each, true
+		}
 	}
-	b := c.Service(service).Bucket(bucket)
-	if b == nil {
-		return nil, false
-	}
-	return b.Each, true
+	return nil, false
 }
 
 // leaseTime is how long a claim to leadership holds without being renewed.

@@ -46,7 +46,7 @@ func (s *summaries) rebuild(ctx context.Context, a *App, services []string) erro
 		}
 		s.mu.Lock()
 		if old := s.rows[name]; old != nil {
-			row.VirtualDrops, row.Drops = old.VirtualDrops, old.Drops
+			row.VirtualDrops, row.Drops, row.Counted = old.VirtualDrops, old.Drops, old.Counted
 		}
 		if s.rows == nil {
 			s.rows = map[string]*rlc.ServiceSummary{}
@@ -207,10 +207,11 @@ func (a *App) counts(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	type sums struct{ drops, virtual float64 }
+	type sums struct{ offered, drops, virtual float64 }
 	by := map[string]sums{}
 	for _, c := range counts {
 		s := by[c.Service]
+		s.offered += c.Offered
 		s.drops += c.Drops
 		s.virtual += c.VirtualDrops
 		by[c.Service] = s
@@ -220,10 +221,10 @@ func (a *App) counts(ctx context.Context) error {
 	s.mu.Lock()
 	for name, row := range s.rows {
 		n := by[name]
-		if row.Drops == n.drops && row.VirtualDrops == n.virtual {
+		if row.Drops == n.drops && row.VirtualDrops == n.virtual && row.Counted == n.offered {
 			continue
 		}
-		row.Drops, row.VirtualDrops = n.drops, n.virtual
+		row.Drops, row.VirtualDrops, row.Counted = n.drops, n.virtual, n.offered
 		changed = append(changed, *row)
 	}
 	s.mu.Unlock()
