@@ -1,17 +1,14 @@
 package promhistory
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -23,11 +20,11 @@ import (
 	"github.com/openrlc/rlc/internal/store"
 )
 
-// serverEnv makes the test binary serve metrics instead of testing: the
-// server's memory must not count as the reader's.
+// serverEnv makes the test binary fill a folder with blocks instead of testing:
+// that memory must not count as the reader's.
 const serverEnv = "RLC_BENCH_METRICS_SERVER" // series,days,folder
 
-func serveBench(arg string) error {
+func fillBench(arg string) error {
 	var n, days int
 	var dir string
 	if _, err := fmt.Sscanf(arg, "%d,%d,%s", &n, &days, &dir); err != nil {
@@ -46,22 +43,13 @@ func serveBench(arg string) error {
 			return level * (2 + math.Sin(float64(t.Unix()%86400)/86400*2*math.Pi) + 0.2*noise.NormFloat64())
 		}, "client", fmt.Sprint("caller-", i)))
 	}
-	began := time.Now()
-	if err := s.Backfill(context.Background(), all, nil); err != nil {
-		return err
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	fmt.Println(l.Addr(), time.Since(began).Seconds())
-	return http.Serve(l, s.Handler())
+	return s.Backfill(context.Background(), all, nil)
 }
 
-// BenchmarkTwoRuns reads 28 days of 1,000 series at one minute from a server in
-// a process of its own, and a second time an hour later. Figures: seconds of
-// wall and CPU, and the peak resident set of this process above what it had
-// before (VmHWM), for either run.
+// BenchmarkTwoRuns reads 28 days of 1,000 series at one minute from Debian's
+// Prometheus, and a second time an hour later, by remote read and by range
+// queries in one pass. Figures for either run: seconds of wall and CPU, peak
+// resident set of this process (VmHWM), requests and samples.
 func BenchmarkTwoRuns(b *testing.B) {
 	n, _ := strconv.Atoi(os.Getenv("RLC_BENCH_SERIES"))
 	if n == 0 {
@@ -69,58 +57,69 @@ func BenchmarkTwoRuns(b *testing.B) {
 	}
 	dir := b.TempDir()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d,30,%s", serverEnv, n, filepath.Join(dir, "prometheus")))
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d,30,%s", serverEnv, n, filepath.Join(dir, "filled")))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		b.Fatalf("%v: %s", err, out)
+	}
+	// A block's folder is named by 26 letters and digits.
+	filled, err := filepath.Glob(filepath.Join(dir, "filled", strings.Repeat("?", 26)))
+	if err != nil || len(filled) == 0 {
+		b.Fatal("no blocks", err)
+	}
+	data := filepath.Join(dir, "data")
+	if err := os.Mkdir(data, 0o700); err != nil {
 		b.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
+	for _, block := range filled {
+		if err := os.Rename(block, filepath.Join(data, filepath.Base(block))); err != nil {
+			b.Fatal(err)
+		}
 	}
-	defer cmd.Wait()
-	defer cmd.Process.Kill()
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		b.Fatal(err)
-	}
-	addr, filled, _ := strings.Cut(strings.TrimSpace(line), " ")
-	b.Logf("backfill of %d series × 31 days: %s s", n, filled)
+	url := prometheus(b, data, "global: {}\n")
 
 	s := service(callers())
 	s.MaxQuotas = 20_000
 	for b.Loop() {
-		db, err := store.Open(b.Context(), "sqlite:"+filepath.Join(b.TempDir(), "rlc.db"))
-		if err != nil {
-			b.Fatal(err)
+		for _, way := range []string{"remote", "range"} {
+			benchTwoRuns(b, url, s, n, way)
 		}
-		r, err := New(Config{URL: "http://" + addr, Store: db, ServiceTimeout: time.Hour})
-		if err != nil {
-			b.Fatal(err)
-		}
-		for run, at := range []time.Time{now, now.Add(time.Hour)} {
-			runtime.GC()
-			_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) // resets VmHWM
-			base, began, cpu := memory("VmRSS"), time.Now(), cpuSeconds()
-			got := 0
-			err := r.Service(b.Context(), rlc.HistoryRequest{Service: s, Profile: profile(), Lookback: 28 * day, Now: at}, func(x rlc.Series) error {
-				if len(x.History.Hours) < 28*24-1 || len(x.History.Problems) > 0 {
-					return fmt.Errorf("%v: %d hours, %v", x.Key, len(x.History.Hours), x.History.Problems)
-				}
-				got++
-				return nil
-			})
-			if err != nil || got != n {
-				b.Fatal(got, err)
+	}
+}
+
+func benchTwoRuns(b *testing.B, url string, s *rlc.Service, n int, way string) {
+	db, err := store.Open(b.Context(), "sqlite:"+filepath.Join(b.TempDir(), "rlc.db"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer db.Close()
+	r, err := New(Config{URL: url, Store: db, ServiceTimeout: time.Hour, RangeOnly: way == "range"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer r.Close()
+	for run, at := range []time.Time{now, now.Add(time.Hour)} {
+		debug.FreeOSMemory()
+		_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) // resets VmHWM
+		began, cpu := time.Now(), cpuSeconds()
+		requests, samples := r.Cost()
+		got := 0
+		err := r.Service(b.Context(), rlc.HistoryRequest{Service: s, Profile: profile(), Lookback: 28 * day, Now: at}, func(x rlc.Series) error {
+			if len(x.History.Hours) < 28*24-1 || len(x.History.Problems) > 0 {
+				return fmt.Errorf("%v: %d hours, %v", x.Key, len(x.History.Hours), x.History.Problems)
 			}
-			name := []string{"first", "second"}[run]
-			b.ReportMetric(time.Since(began).Seconds(), name+"-s")
-			b.ReportMetric(cpuSeconds()-cpu, name+"-cpu-s")
-			b.ReportMetric(memory("VmHWM"), name+"-peak-MiB")
-			b.ReportMetric(memory("VmHWM")-base, name+"-grown-MiB")
+			got++
+			return nil
+		})
+		if err != nil || got != n {
+			b.Fatal(got, err)
 		}
-		r.Close()
-		db.Close()
+		name := way + []string{"-first", "-second"}[run]
+		b.ReportMetric(time.Since(began).Seconds(), name+"-s")
+		b.ReportMetric(cpuSeconds()-cpu, name+"-cpu-s")
+		b.ReportMetric(memory("VmHWM"), name+"-peak-MiB")
+		sent, read := r.Cost()
+		b.ReportMetric(float64(sent-requests), name+"-requests")
+		b.ReportMetric(float64(read-samples), name+"-samples")
 	}
 }
 

@@ -28,8 +28,11 @@ import (
 
 func TestMain(m *testing.M) {
 	if arg := os.Getenv(serverEnv); arg != "" {
-		fmt.Fprintln(os.Stderr, serveBench(arg))
-		os.Exit(1)
+		if err := fillBench(arg); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 	goleak.VerifyTestMain(m)
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/prometheus/common/model"
@@ -120,4 +121,80 @@ func unquote(s *string) bool {
 	}
 	*s = string(out)
 	return utf8.Valid(out) // a label's value that is not UTF-8 cannot be sent
+}
+
+// selection is a selector within an expression.
+type selection struct {
+	expr   string // metric{matchers}
+	metric string
+	window time.Duration // of a range selector; 0 for an instant's
+}
+
+var (
+	metricChars = regexp.MustCompile(`[^a-zA-Z0-9_]+`)
+	rangeOf     = regexp.MustCompile(`^\s*\[\s*([0-9a-z]+)\s*\]`)
+)
+
+// selections finds the plain selectors within an expression, for advice: one
+// that it does not recognise is left out.
+func selections(expr string) (all []selection) {
+	skip := false // the labels of a by, an on, …
+	for i := 0; i < len(expr); {
+		c := expr[i]
+		name := metricName.FindString(expr[i:])
+		switch {
+		case c == '"' || c == '\'' || c == '`':
+			if i = closing(expr, i); i < 0 {
+				return all
+			}
+		case c == '[' || skip && c == '(':
+			end := strings.IndexByte(expr[i:], map[byte]byte{'[': ']', '(': ')'}[c])
+			if end < 0 {
+				return all
+			}
+			i, skip = i+end+1, false
+		case c >= '0' && c <= '9':
+			for i < len(expr) && (expr[i] >= '0' && expr[i] <= '9' || expr[i] >= 'a' && expr[i] <= 'z' || expr[i] == '.') {
+				i++
+			}
+		case name == "":
+			i++
+		default:
+			i += len(name)
+			rest := strings.TrimLeft(expr[i:], space)
+			word := strings.ToLower(name)
+			if slices.Contains([]string{"by", "without", "on", "ignoring", "group_left", "group_right"}, word) {
+				skip = strings.HasPrefix(rest, "(")
+				continue
+			}
+			if strings.HasPrefix(rest, "(") || slices.Contains(keywords, word) {
+				continue
+			}
+			end := i
+			if strings.HasPrefix(rest, "{") {
+				end = len(expr) - len(rest)
+				for end < len(expr) && expr[end] != '}' {
+					if q := expr[end]; q == '"' || q == '\'' || q == '`' {
+						if end = closing(expr, end); end < 0 {
+							return all
+						}
+						continue
+					}
+					end++
+				}
+				end = min(end+1, len(expr))
+			}
+			s := selection{expr: name + expr[i:end], metric: name}
+			i = end
+			if m := rangeOf.FindStringSubmatch(expr[i:]); m != nil {
+				if w, err := model.ParseDuration(m[1]); err == nil {
+					s.window = time.Duration(w)
+				}
+			}
+			if _, plain := plainSelector(s.expr); plain {
+				all = append(all, s)
+			}
+		}
+	}
+	return all
 }
