@@ -70,6 +70,7 @@ type App struct {
 	hub       *distribute.Hub
 	policies  *policies.Registry
 	scheduler *scheduler.Scheduler
+	lock      *os.File // of the data folder
 	pages     net.Listener
 	promAddr  net.Listener
 	counters  net.Listener // of MetricsListen; nil without it
@@ -109,6 +110,9 @@ func Open(ctx context.Context, c config.Server, o Options) (_ *App, err error) {
 			a.Close()
 		}
 	}()
+	if a.lock, err = lock(c.Data); err != nil {
+		return nil, err
+	}
 	if a.holder, err = randomHex(8); err != nil {
 		return nil, err
 	}
@@ -118,7 +122,7 @@ func Open(ctx context.Context, c config.Server, o Options) (_ *App, err error) {
 	if a.pages, err = net.Listen("tcp", c.Listen); err != nil {
 		return nil, fmt.Errorf("listen on %s: %w; choose another address with --listen", c.Listen, err)
 	}
-	a.URL = "http://" + a.pages.Addr().String()
+	a.URL = address(a.pages)
 	if c.MetricsListen != "" {
 		if a.counters, err = net.Listen("tcp", c.MetricsListen); err != nil {
 			return nil, fmt.Errorf("listen for metrics on %s: %w", c.MetricsListen, err)
@@ -283,6 +287,10 @@ func (a *App) Close() error {
 			errs = append(errs, a.Records.Resign(ctx, leadership, a.holder))
 		}
 		errs = append(errs, a.Records.Close())
+	}
+	if a.lock != nil {
+		errs = append(errs, a.lock.Close())
+		a.lock = nil
 	}
 	a.pages, a.promAddr, a.counters, a.Repo, a.Store, a.Records = nil, nil, nil, nil, nil, nil
 	return errors.Join(errs...)

@@ -408,6 +408,9 @@ func TestARestartGoesOn(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer a.Close()
+		if _, err := app.Open(t.Context(), c, app.Options{}); err == nil || !strings.Contains(err.Error(), "another rlc runs on "+dir) {
+			t.Errorf("a second server on the same data: %v", err)
+		}
 		// Before anything ran, the enforcer serves its last good snapshot.
 		if got := a.Enforcer.Version(); got != version {
 			t.Errorf("last good is %s, want %s", got, version)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -79,6 +80,9 @@ func Run(ctx context.Context, o Options) error {
 			return err
 		}
 		if ctx.Err() == nil {
+			if host, _, err := net.SplitHostPort(o.Listen); err == nil && !loopback(host) {
+				say("warning:    %s is open to the network: everybody who reaches it and has the token may act", o.Listen)
+			}
 			say("pages:      %s", a.URL)
 			say("sign in:    %s/login with the token in %s", a.URL, a.TokenFile())
 			say("config:     git clone %s", a.Config.Repository.URL)
@@ -138,6 +142,12 @@ func backfill(ctx context.Context, a *app.App, now time.Time, say func(string, .
 			say("history: %d %%", p*10)
 		}
 	})
+}
+
+// loopback reports whether a host to listen on is this machine's alone.
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 func span(d time.Duration) string {
