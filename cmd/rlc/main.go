@@ -103,7 +103,14 @@ refused, 5 not authorised.`,
 	root.PersistentFlags().BoolP("verbose", "v", false, "log what happens inside, to stderr")
 	root.AddCommand(demoCommand(), runCommand(), planCommand(), explainCommand(), followCommand(),
 		validateCommand(), backtestCommand(), evaluateCommand(), versionCommand())
+	root.AddCommand(later()...)
 	root.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+	root.Args = func(c *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return exit{exitInvalid, fmt.Errorf("unknown command %q; see \"rlc --help\"", args[0])}
+		}
+		return nil
+	}
 	for _, c := range root.Commands() {
 		fromEnvironment(c)
 		wrapArgs(c)
