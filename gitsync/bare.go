@@ -30,11 +30,12 @@ const (
 	hookText = 2 << 10
 )
 
-// bare is the bare repository that the base branch lives in. Everything above
-// it needs two things of a repository: its objects and references as they are
-// now (storage, refs.read), and one reference moved from an exact hash to
-// another or not at all (move). A remote offers the same two by a fetch into a
-// local store and a push with the exact expected hash.
+// bare is a bare repository here: the one that the base branch lives in, or the
+// mirror of a remote one. Everything above it needs two things of a repository:
+// its objects and references as they are now (storage, refs.read), and a
+// reference moved from an exact hash to another or not at all (move). A remote
+// offers the same two by a fetch into its mirror and a push with the exact
+// expected hashes.
 type bare struct {
 	refs
 	objects cache.Object
@@ -42,11 +43,11 @@ type bare struct {
 	store   *filesystem.Storage
 }
 
-// localPath returns the path that a URL of this version names: an absolute path
-// and nothing else. Other transports are refused before any library sees them.
+// localPath returns the path of a repository on this machine: an absolute path
+// and nothing else. Anything odd is refused before any library sees it.
 func localPath(url string) (string, error) {
 	refuse := func(why string) (string, error) {
-		return "", fmt.Errorf("%w: repository %q %s; want the absolute path of a bare repository", rlc.ErrInvalid, clip(inert(url), 200), why)
+		return "", fmt.Errorf("%w: repository %q %s; want the absolute path of a bare repository, https://host/path or ssh://user@host/path", rlc.ErrInvalid, shown(url), why)
 	}
 	switch {
 	case url == "":
@@ -58,14 +59,14 @@ func localPath(url string) (string, error) {
 	case strings.HasPrefix(url, "-"):
 		return refuse("looks like an option")
 	case strings.Contains(url, "://"), strings.Contains(url, "::"), !filepath.IsAbs(url):
-		return refuse("is not supported by this version")
+		return refuse("is neither an absolute path nor a URL that is allowed")
 	case filepath.Clean(url) != strings.TrimSuffix(url, "/"):
 		return refuse("is not a clean path")
 	}
 	return filepath.Clean(url), nil
 }
 
-// openBare checks that path is a bare repository that this version can work on.
+// openBare checks that path is a bare repository that can be worked on.
 func openBare(path string) (*bare, error) {
 	b := &bare{refs: refs{path: path}, objects: cache.NewObjectLRU(32 * cache.MiByte)}
 	for _, part := range []string{"HEAD", "objects", "refs"} {

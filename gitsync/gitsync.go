@@ -10,11 +10,14 @@
 // (RLC-Run, RLC-Service, RLC-Epoch, RLC-Actor, RLC-Edited) on commits whose
 // committer is RLC; a lost database loses none of it.
 //
-// This version works on a bare repository by its path. It writes loose objects
-// and packs nothing: git gc may run at any time, by hand or after a push, and
-// what it moves is found again. The repository's own pre-receive, update and
-// post-receive hooks run as they would for a push; nothing that lies in a commit
-// is ever run, followed (symlinks) or fetched (submodules).
+// The repository is a bare one by its path, or a remote one by https or ssh. In
+// a bare one RLC writes loose objects and packs nothing: git gc may run at any
+// time, by hand or after a push, and what it moves is found again; the
+// repository's own pre-receive, update and post-receive hooks run as they would
+// for a push. A remote one has a mirror here, which every act first brings up to
+// the server, and into which nothing is written that the server did not take.
+// Nothing that lies in a commit is ever run, followed (symlinks) or fetched
+// (submodules).
 package gitsync
 
 import (
@@ -43,8 +46,30 @@ const attempts = 5
 
 // Config says which repository, and as whom RLC writes to it.
 type Config struct {
-	URL    string // required: the absolute path of a bare repository
+	// URL is required: the absolute path of a bare repository, or where Remote
+	// says so https://host/path, ssh://user@host/path or user@host:path. A URL
+	// with a password in it is refused; http is for this machine, or AllowHTTP.
+	URL    string
 	Branch string // the base branch, "main" by default
+
+	// What follows is for a remote repository.
+
+	Dir       string   // required: absolute path of the folder for its mirror
+	Hosts     []string // that the URL may name, "host" or "host:port"; empty allows any
+	AllowHTTP bool     // sends credentials in clear to another machine
+
+	// User is whom the token or key is of, "git" by default; one in the URL has
+	// precedence. All files are read again for each conversation.
+	User           string
+	TokenFile      string // https: one line, token or password; "" sends none
+	CAFile         string // https: PEM of authorities trusted beside the system's
+	KeyFile        string // ssh, required there: the private key
+	PassphraseFile string // ssh: of the key, one line
+	KnownHostsFile string // ssh, required there: the server's key, as in known_hosts
+
+	Timeout    time.Duration // of one conversation with the server, 2 minutes by default
+	FetchBytes int64         // that one fetch may bring, 256 MiB by default
+	Fresh      time.Duration // how old the mirror may be for Settle; 0 looks each time
 
 	// Name and Email are RLC's as committer, "rlc" and "rlc@localhost" by
 	// default. Once changed, earlier commits of RLC count as a person's.
@@ -70,7 +95,8 @@ type Person struct {
 type Repo struct {
 	cfg  Config
 	who  Person
-	bare *bare
+	bare *bare     // the repository, or the mirror of
+	far  *remote   // a remote one, else nil
 	lock io.Closer // nil when read only
 
 	writing sync.Mutex // held by an act from its first look to its last move
@@ -82,10 +108,13 @@ type Repo struct {
 	dirs  map[plumbing.Hash]rlc.Files
 }
 
-// Open opens a bare repository that has its base branch, and locks out other
-// rlc processes until Close; plain git may go on pushing to it. A repository or
-// branch that does not exist is rlc.ErrNotFound, one in use rlc.ErrConflict, a
-// URL of another kind rlc.ErrInvalid.
+// Open opens a repository that has its base branch, and locks out other rlc
+// processes until Close (of a remote one: those with the same Dir); plain git
+// may go on pushing to it. A repository or branch that does not exist is
+// rlc.ErrNotFound, one in use rlc.ErrConflict, a URL of another kind
+// rlc.ErrInvalid, a server that refuses the credentials rlc.ErrRefused. A remote
+// one that was opened before is opened with its mirror when the server is away
+// or refuses now, and Trouble tells why.
 func Open(ctx context.Context, c Config) (*Repo, error) {
 	if c.Branch == "" {
 		c.Branch = "main"
@@ -102,26 +131,38 @@ func Open(ctx context.Context, c Config) (*Repo, error) {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
-	dir, err := localPath(c.URL)
+	var far *remote
+	var dir string
+	var err error
+	if Remote(c.URL) {
+		far, err = openRemote(c)
+	} else {
+		dir, err = localPath(c.URL)
+	}
 	if err != nil {
 		return nil, err
 	}
 	if err := plumbing.NewBranchReferenceName(c.Branch).Validate(); err != nil || strings.HasPrefix(c.Branch, "rlc/") {
 		return nil, fmt.Errorf("%w: base branch %q", rlc.ErrInvalid, inert(c.Branch))
 	}
-	b, err := openBare(dir)
-	if err != nil {
-		return nil, err
-	}
 	r := &Repo{
-		cfg: c, bare: b, line: newLine(), dirs: map[plumbing.Hash]rlc.Files{},
+		cfg: c, far: far, line: newLine(), dirs: map[plumbing.Hash]rlc.Files{},
 		who: Person{Name: signature(c.Name), Email: signature(c.Email)},
+	}
+	if far != nil {
+		if err := r.openMirror(ctx); err != nil {
+			return nil, errors.Join(err, r.Close())
+		}
+		return r, nil
+	}
+	if r.bare, err = openBare(dir); err != nil {
+		return nil, err
 	}
 	if !c.ReadOnly {
 		if r.lock, err = flock(dir); err != nil {
 			return nil, err
 		}
-		if err := b.recover(); err != nil {
+		if err := r.bare.recover(); err != nil {
 			return nil, errors.Join(fmt.Errorf("remove a lock left behind: %w", err), r.Close())
 		}
 	}
@@ -137,7 +178,12 @@ func (r *Repo) Close() error {
 	defer r.writing.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.bare.forget()
+	if r.bare != nil {
+		r.bare.forget()
+	}
+	if r.far != nil {
+		r.far.close()
+	}
 	if r.lock == nil {
 		return nil
 	}
@@ -147,11 +193,13 @@ func (r *Repo) Close() error {
 }
 
 // Head returns the base branch's tip and its files. The bytes are shared between
-// calls: do not change them.
+// calls: do not change them. Of a remote repository it asks the server what its
+// references are and fetches when they moved; the other reading methods answer
+// from what Head, or an act, fetched last.
 func (r *Repo) Head(ctx context.Context) (rlc.Commit, rlc.Files, error) {
 	var c rlc.Commit
 	var files rlc.Files
-	err := r.look(ctx, "", func(v *view, t tips) error {
+	err := r.lookNow(ctx, 0, "", func(v *view, t tips) error {
 		if r.head != t.base {
 			v.dirs = r.dirs
 			files, err := v.files(r.line.tip().tree, "")
@@ -287,6 +335,11 @@ type move struct {
 // reference moved meanwhile: plan looks outside first, so what was done already
 // is not done twice.
 func (r *Repo) act(ctx context.Context, segment string, plan func(*view, tips, uint64) ([]move, error)) error {
+	return r.actOn(ctx, 0, segment, plan)
+}
+
+// actOn is act on a mirror that may be as old as fresh at the first attempt.
+func (r *Repo) actOn(ctx context.Context, fresh time.Duration, segment string, plan func(*view, tips, uint64) ([]move, error)) error {
 	if r.cfg.ReadOnly {
 		return fmt.Errorf("%w: the repository is open read only", rlc.ErrRefused)
 	}
@@ -295,11 +348,16 @@ func (r *Repo) act(ctx context.Context, segment string, plan func(*view, tips, u
 	for try := 1; ; try++ {
 		var moves []move
 		var epoch uint64
-		err := r.look(ctx, segment, func(v *view, t tips) (err error) {
+		var pack []byte
+		err := r.lookNow(ctx, fresh, segment, func(v *view, t tips) (err error) {
 			if epoch, err = r.fence(); err != nil {
 				return err
 			}
 			if moves, err = plan(v, t, epoch); err != nil || len(moves) == 0 {
+				return err
+			}
+			if r.far != nil {
+				pack, err = r.packed(v, moves)
 				return err
 			}
 			return r.bare.keep(v.made)
@@ -308,20 +366,28 @@ func (r *Repo) act(ctx context.Context, segment string, plan func(*view, tips, u
 			return err
 		}
 		fault.Hit("gitsync-committed")
-		err = r.carry(ctx, moves, epoch)
+		err = r.carry(ctx, moves, epoch, pack)
 		if !errors.Is(err, rlc.ErrConflict) || try == attempts {
 			fault.Hit("gitsync-moved")
 			return err
 		}
 		r.cfg.Log.Info("the repository moved, trying again", "attempt", try, "error", err)
-		if err := wait(ctx, rand.N(time.Duration(try)*20*time.Millisecond)+time.Millisecond); err != nil {
+		fresh = 0
+		step := 20 * time.Millisecond
+		if r.far != nil {
+			step *= 10
+		}
+		if err := wait(ctx, rand.N(time.Duration(try)*step)+time.Millisecond); err != nil {
 			return err
 		}
 	}
 }
 
 // carry moves references, each only as the leader of the epoch that planned it.
-func (r *Repo) carry(ctx context.Context, moves []move, epoch uint64) error {
+func (r *Repo) carry(ctx context.Context, moves []move, epoch uint64, pack []byte) error {
+	if r.far != nil {
+		return r.carryFar(ctx, moves, epoch, pack)
+	}
 	for _, m := range moves {
 		if r.cfg.Epoch != nil && r.cfg.Epoch() != epoch {
 			return fmt.Errorf("%w: epoch %d ended before the write", rlc.ErrFenced, epoch)
@@ -411,10 +477,14 @@ func refName(segment string) string {
 // noBase says what is missing and what to do about it.
 func (r *Repo) noBase() error {
 	have := "it has no branch at all"
-	if names := r.bare.branches(); len(names) > 0 {
+	names, of := r.bare.branches(), r.bare.path
+	if r.far != nil {
+		names, of = r.far.branches(), r.far.addr.String()
+	}
+	if len(names) > 0 {
 		have = "it has " + clip(inert(strings.Join(names, ", ")), 200)
 	}
-	return fmt.Errorf("%w: branch %s of %s does not exist (%s): push a first commit to it or name another base branch", rlc.ErrNotFound, r.cfg.Branch, r.bare.path, have)
+	return fmt.Errorf("%w: branch %s of %s does not exist (%s): push a first commit to it or name another base branch", rlc.ErrNotFound, r.cfg.Branch, of, have)
 }
 
 // signature makes a name or an address fit for a commit's author line.

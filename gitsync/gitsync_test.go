@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,9 +23,11 @@ var start = time.Date(2026, 10, 5, 8, 0, 0, 0, time.UTC)
 // other. Its clock moves a minute per commit of rlc's.
 type world struct {
 	*gitsync.Repo
-	t    testing.TB
-	path string
-	now  time.Time
+	t      testing.TB
+	path   string
+	now    time.Time
+	mu     sync.Mutex     // guards now
+	remote gitsync.Config // how rlc reaches the repository; zero by its path
 }
 
 func policy(service string) []byte {
@@ -44,6 +47,12 @@ func newWorld(t testing.TB, services ...string) *world {
 	if err := gitsync.Init(t.Context(), w.path, "main", files, gitsync.Person{Name: "Ada", Email: "ada@example.org"}, "first policies"); err != nil {
 		t.Fatal(err)
 	}
+	switch {
+	case strings.HasPrefix(t.Name(), overHTTPS):
+		w.remote = newWebServer(t, w.path).config(t)
+	case strings.HasPrefix(t.Name(), overSSH):
+		w.remote = newSSHServer(t, w.path).config(t)
+	}
 	w.Repo = w.open(gitsync.Config{})
 	return w
 }
@@ -51,14 +60,57 @@ func newWorld(t testing.TB, services ...string) *world {
 // open opens the world's repository and closes it at the test's end.
 func (w *world) open(c gitsync.Config) *gitsync.Repo {
 	w.t.Helper()
-	c.URL, c.Log = w.path, slog.New(slog.DiscardHandler)
-	c.Now = func() time.Time { w.now = w.now.Add(time.Minute); return w.now }
+	if c.URL, c.Log = w.path, slog.New(slog.DiscardHandler); w.remote.URL != "" {
+		branch, readOnly, epoch, name, email := c.Branch, c.ReadOnly, c.Epoch, c.Name, c.Email
+		c = w.remote
+		c.Branch, c.ReadOnly, c.Epoch, c.Name, c.Email = branch, readOnly, epoch, name, email
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	c.Now = func() time.Time {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.now = w.now.Add(time.Minute)
+		return w.now
+	}
 	r, err := gitsync.Open(w.t.Context(), c)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { r.Close() })
 	return r
+}
+
+// The methods that answer from the mirror of a remote repository look at the
+// server first here: people have just pushed.
+
+func (w *world) fetched() {
+	w.t.Helper()
+	if w.remote.URL == "" {
+		return
+	}
+	if _, _, err := w.Head(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) Edited(ctx context.Context, service string) (map[string]string, error) {
+	w.fetched()
+	return w.Repo.Edited(ctx, service)
+}
+
+func (w *world) Rewritten(ctx context.Context, seen string) (bool, error) {
+	w.fetched()
+	return w.Repo.Rewritten(ctx, seen)
+}
+
+func (w *world) Changed(ctx context.Context, from, to string) ([]string, bool, error) {
+	w.fetched()
+	return w.Repo.Changed(ctx, from, to)
+}
+
+func (w *world) Log(ctx context.Context, service string, n int) ([]gitsync.Entry, error) {
+	w.fetched()
+	return w.Repo.Log(ctx, service, n)
 }
 
 // command is git as a person runs it, without this machine's configuration.

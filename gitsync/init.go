@@ -20,7 +20,7 @@ import (
 	"github.com/openrlc/rlc/quotafile"
 )
 
-// Init makes path a bare repository whose HEAD is branch, with a first commit of
+// Init makes path, on this machine, a bare repository whose HEAD is branch, with a first commit of
 // the given files by who. Where the branch exists already it changes nothing;
 // an Init that was killed goes on.
 func Init(ctx context.Context, path, branch string, files rlc.Files, who Person, message string) error {

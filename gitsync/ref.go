@@ -73,6 +73,18 @@ func (r refs) packed(name string) (plumbing.Hash, error) {
 	return plumbing.ZeroHash, nil
 }
 
+// all returns the references of packed-refs by name.
+func (r refs) all() map[string]plumbing.Hash {
+	data, _ := os.ReadFile(filepath.Join(r.path, "packed-refs"))
+	out := map[string]plumbing.Hash{}
+	for line := range strings.Lines(string(data)) {
+		if hash, n, ok := strings.Cut(strings.TrimRight(line, "\n"), " "); ok && plumbing.IsHash(hash) {
+			out[n] = plumbing.NewHash(hash)
+		}
+	}
+	return out
+}
+
 // branches lists the branches by name, for messages.
 func (r refs) branches() []string {
 	var names []string

@@ -83,6 +83,7 @@ var libraries = map[string][]string{
 	"golang.org/x/sync":                              nil, // anybody
 	"github.com/spf13/cobra":                         {"cmd/rlc"},
 	"golang.org/x/sys":                               {"gitsync"},
+	"golang.org/x/crypto":                            {"gitsync"}, // ssh
 	"google.golang.org/protobuf":                     {"internal/promserver"},
 	"github.com/gogo/protobuf":                       {"internal/promserver"},
 }
