@@ -200,6 +200,9 @@ func (rd *reading) at(t model.Time) (int, bool) {
 func valid(v float64) bool { return v >= 0 && !math.IsInf(v, 1) }
 
 func (s *series) add(steps, at int, v float64) {
+	if v == 0 {
+		v = 0 // minus zero is a legal answer, and no rate
+	}
 	if s.rates == nil {
 		s.rates = make([]float64, steps)
 		for i := range s.rates {
@@ -231,7 +234,12 @@ func (rd *reading) partition(ctx context.Context, m model.Matrix, add func(s *se
 		hits[i] = rd.matcher.Match(attrs)
 		if twin, ok := seen[s.Metric.FastFingerprint()]; ok && twin.Equal(s.Metric) {
 			for _, h := range all(hits[i]) {
-				rd.freeze(h.Bucket, s.Metric)
+				rd.freeze(h.Bucket, "the same label set came twice: "+clip(s.Metric.String()))
+			}
+		}
+		if !ascending(s.Values) {
+			for _, h := range all(hits[i]) {
+				rd.freeze(h.Bucket, "samples came twice or out of order: "+clip(s.Metric.String()))
 			}
 		}
 		seen[s.Metric.FastFingerprint()] = s.Metric
@@ -260,6 +268,16 @@ func (rd *reading) partition(ctx context.Context, m model.Matrix, add func(s *se
 	return nil
 }
 
+// ascending reports whether each sample is newer than the one before it.
+func ascending(values []model.SamplePair) bool {
+	for i := 1; i < len(values); i++ {
+		if values[i].Timestamp <= values[i-1].Timestamp {
+			return false
+		}
+	}
+	return true
+}
+
 // all lists the buckets that a label set belongs to.
 func all(r match.Result) []match.Hit {
 	if r.Quota.Bucket < 0 {
@@ -269,10 +287,10 @@ func all(r match.Result) []match.Hit {
 }
 
 // freeze keeps a bucket as it was before today: the server contradicts itself.
-func (rd *reading) freeze(bucket int, m model.Metric) {
+func (rd *reading) freeze(bucket int, why string) {
 	b := &rd.buckets[bucket]
 	if b.problem == nil {
-		b.problem = &rlc.HistoryProblem{Rule: "duplicate", Detail: "the same label set came twice: " + clip(m.String())}
+		b.problem = &rlc.HistoryProblem{Rule: "duplicate", Detail: why}
 		b.end = rd.today.start
 	}
 }

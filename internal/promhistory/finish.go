@@ -99,12 +99,29 @@ func (rd *reading) sketch(ctx context.Context, s *series, end time.Time) (rlc.Se
 			return out, err
 		}
 		if len(had) == 1 {
+			if reaches(had[0], rd.until, rd.step) {
+				fresh := out
+				fresh.Hours = slices.Clone(out.Hours)
+				s.fresh = &fresh
+			}
 			out = better(out, had[0])
 		}
 	}
 	out.Sealed = rd.sealed(end)
 	s.running.Add(out)
 	return out, nil
+}
+
+// reaches reports whether a day holds steps that end after until: another
+// reading has seen more than this one may.
+func reaches(d rlc.SeriesDay, until time.Time, step time.Duration) bool {
+	for _, h := range d.Hours {
+		if h.Start.Add(time.Duration(h.Present) * step).After(until) {
+			return true
+		}
+	}
+	n := len(d.Tail)
+	return n > 0 && d.Tail[n-1].Time.Add(step).After(until)
 }
 
 // sealed is the end of today's closed hours among what was read before end.

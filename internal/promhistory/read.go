@@ -125,9 +125,10 @@ type series struct {
 	known   bool      // it was stored before
 	seeded  bool      // running holds the days before today
 	running stat.Running
-	rates   []float64 // today's grid: NaN absent, negative unknown; nil without samples
-	drops   []float64 // dropped requests per hour of today; nil for none
-	newest  time.Time // end of the newest step seen in this reading
+	rates   []float64      // today's grid: NaN absent, negative unknown; nil without samples
+	drops   []float64      // dropped requests per hour of today; nil for none
+	newest  time.Time      // end of the newest step seen in this reading
+	fresh   *rlc.SeriesDay // the last day up to until, where the stored one goes on beyond it
 }
 
 // dayState is what is known of the steps of the day that is being read.

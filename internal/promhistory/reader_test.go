@@ -357,6 +357,19 @@ func TestNothingLaterThanNowIsRead(t *testing.T) {
 	}
 }
 
+// A run at a past now reads what it would have read then, also when a later one
+// has stored more of that day.
+func TestNothingLaterThanNowIsReadAfterALaterRun(t *testing.T) {
+	w := newWorld(t, nil)
+	w.fill(rates(now.Add(-3*day), now.Add(2*time.Hour), wave(10), "client", "a"))
+	s := service(callers())
+	then := w.read(s, profile(), now)
+	w.read(s, profile(), now.Add(2*time.Hour))
+	if again := w.read(s, profile(), now); !reflect.DeepEqual(then, again) {
+		t.Error("a run at a past now differs from the run that was made then")
+	}
+}
+
 func TestAGapStaysAGapAndIsReadAgainWhileItMayBeMended(t *testing.T) {
 	w := newWorld(t, nil)
 	gapped := now.Add(-20 * time.Hour).Truncate(time.Hour)

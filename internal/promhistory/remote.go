@@ -226,7 +226,7 @@ func (rd *reading) targets(m model.Metric, twin bool) ([]*series, error) {
 	for _, h := range all(rd.matcher.Match(attrs)) {
 		b := &rd.buckets[h.Bucket]
 		if twin {
-			rd.freeze(h.Bucket, m)
+			rd.freeze(h.Bucket, "the same label set came twice: "+clip(m.String()))
 		}
 		to = append(to, b.whole)
 		if len(b.Each) == 0 {

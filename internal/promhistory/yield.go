@@ -109,6 +109,13 @@ func (rd *reading) history(ctx context.Context, b *bucketState, s *series) (rlc.
 	if err != nil {
 		return rlc.History{}, err
 	}
+	if s.fresh != nil {
+		for i := range days {
+			if days[i].Day.Equal(s.fresh.Day) {
+				days[i] = *s.fresh
+			}
+		}
+	}
 	h := stat.Join(days, rd.step, from, rd.req.Now)
 	if s.newest.After(h.Newest) {
 		h.Newest = s.newest
