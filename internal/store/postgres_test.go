@@ -247,46 +247,76 @@ func TestALeaderOvertakenWhileItWritesIsFencedAtItsCommit(t *testing.T) {
 	}
 }
 
-// A second decision begins while the first is not committed.
-func TestADecisionWaitsForTheOneBefore(t *testing.T) {
-	db := openDSN(t, Postgres.DSN(t))
-	r := rlc.Run{ID: "r"}
-	p := rlc.Proposal{ID: "p", Service: "checkout", State: rlc.Rejected}
-	if _, _, err := db.BeginRun(t.Context(), r); err != nil {
-		t.Fatal(err)
-	}
-	if err := db.StoreRun(t.Context(), r, nil, []rlc.Proposal{p}); err != nil {
-		t.Fatal(err)
-	}
-	second := make(chan error, 1)
-	err := db.transact(t.Context(), "first", func(tx *sql.Tx) error {
-		if err := setProposal(t.Context(), tx, p, nil); err != nil {
-			return err
-		}
-		go func() {
-			p := p
-			p.State = rlc.Accepted
-			second <- db.SetProposal(t.Context(), p, nil)
-		}()
-		return waitForLock(t, db)
-	})
+// What waits: the first is not committed yet when the second begins.
+func TestASecondWaitsForTheFirst(t *testing.T) {
+	dsn := Postgres.DSN(t)
+	db, other := openDSN(t, dsn), openDSN(t, dsn)
+	epoch, _, err := db.Lead(t.Context(), Leadership, "a", time.Hour, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := <-second; !errors.Is(err, rlc.ErrConflict) {
-		t.Errorf("the second decision: %v, want a conflict", err)
-	}
-}
-
-// waitForLock returns when another session waits for a lock.
-func waitForLock(t *testing.T, db *DB) error {
-	for t.Context().Err() == nil {
-		n, err := count(t.Context(), db.read, `SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'`)
-		if err != nil || n > 0 {
-			return err
+	rejected := rlc.Proposal{ID: "p", Service: "checkout", State: rlc.Rejected}
+	accepted := rejected
+	accepted.State = rlc.Accepted
+	r, another, failed := rlc.Run{ID: "r"}, rlc.Run{ID: "another"}, rlc.Run{ID: "failed", Stage: rlc.Finished}
+	for _, run := range []rlc.Run{r, another, failed} {
+		if _, _, err := db.BeginRun(t.Context(), run); err != nil {
+			t.Fatal(err)
 		}
 	}
-	return t.Context().Err()
+	if err := db.StoreRun(t.Context(), r, nil, []rlc.Proposal{rejected}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name   string
+		first  func(tx *sql.Tx) error
+		second func() error
+		want   error
+	}{
+		{"a decision", func(tx *sql.Tx) error { return setProposal(t.Context(), tx, rejected, nil) },
+			func() error { return other.SetProposal(t.Context(), accepted, nil) }, rlc.ErrConflict},
+		{"a run's end", func(tx *sql.Tx) error { return moveRun(t.Context(), tx, failed, rlc.Claimed) },
+			func() error { return other.StoreRun(t.Context(), failed, nil, nil) }, rlc.ErrConflict},
+		{"storing a run", func(tx *sql.Tx) error { return take(t.Context(), tx, runsLock) },
+			func() error { return other.StoreRun(t.Context(), another, nil, nil) }, nil},
+		{"pruning runs", func(tx *sql.Tx) error { return take(t.Context(), tx, runsLock) },
+			func() error { return other.PruneRuns(t.Context(), monday) }, nil},
+		{"a change of leader after the last look at the epoch", func(tx *sql.Tx) error {
+			_, err := tx.ExecContext(t.Context(), `UPDATE meta SET value = value`)
+			return errors.Join(err, fence(t.Context(), tx, epoch, true))
+		}, func() error {
+			_, _, err := other.Lead(t.Context(), Leadership, "b", time.Hour, epoch)
+			return err
+		}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			done := make(chan error, 1)
+			err := db.transact(t.Context(), "first", func(tx *sql.Tx) error {
+				if err := c.first(tx); err != nil {
+					return err
+				}
+				go func() { done <- c.second() }()
+				for {
+					select {
+					case err := <-done:
+						done <- err
+						return errors.New("the second did not wait")
+					default:
+					}
+					n, err := count(t.Context(), db.read, `SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'`)
+					if err != nil || n > 0 {
+						return err
+					}
+				}
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			if err := <-done; !errors.Is(err, c.want) {
+				t.Errorf("the second: %v, want %v", err, c.want)
+			}
+		})
+	}
 }
 
 func TestAMigrationKilledAfterAnyStatementResumes(t *testing.T) {
