@@ -46,7 +46,9 @@ func faultOf(err error) (f fault, known bool) {
 	case errors.Is(err, rlc.ErrConflict):
 		f = fault{status: http.StatusConflict, detail: "It has changed meanwhile; look again. " + plain(err)}
 	case errors.Is(err, rlc.ErrFenced):
-		f = fault{status: http.StatusServiceUnavailable, detail: "This replica no longer leads. Try again in a few seconds."}
+		f = fault{status: http.StatusServiceUnavailable, detail: "This replica does not lead now. Try again in a few seconds."}
+	case errors.Is(err, rlc.ErrUnavailable):
+		f = fault{status: http.StatusServiceUnavailable, detail: "The records cannot be reached. Try again in a few seconds."}
 	case errors.Is(err, rlc.ErrRefused):
 		f = fault{status: http.StatusUnprocessableEntity, detail: plain(err)}
 	case errors.Is(err, rlc.ErrInvalid):
