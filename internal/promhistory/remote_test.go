@@ -169,7 +169,7 @@ func TestARunReadsOneStreamADayAndTheNextTheTailAlone(t *testing.T) {
 }
 
 func TestABrokenStreamIsReadAgainAndLeavesNothingBehind(t *testing.T) {
-	day0 := now.Add(-9 * day).Truncate(day) // the first that is read; it has no samples
+	day0 := now.Add(-9 * day).Truncate(day).Add(20 * time.Hour) // of the first day that is read; it has no samples
 	// What comes after a label set ends it: its samples are in by then.
 	whole := append(frame(set("a"), day0, 5000, 5000), frame(set("b"), day0, 1)...)
 	for name, answer := range map[string]func(w http.ResponseWriter){
