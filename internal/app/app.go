@@ -132,7 +132,7 @@ func Open(ctx context.Context, c config.Server, o Options) (_ *App, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("records: %w", err)
 	}
-	if a.Records, err = store.Open(ctx, dsn); err != nil {
+	if a.Records, err = store.OpenLater(ctx, dsn); err != nil {
 		return nil, fmt.Errorf("records: %w", err)
 	}
 	if err := a.openHistory(); err != nil {

@@ -75,6 +75,11 @@ func (a *App) Banners() []web.Banner {
 // Ready says why the server is not ready; nil means that it is.
 func (a *App) Ready() []string {
 	var why []string
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := a.Records.Ping(ctx); err != nil {
+		why = append(why, "the records do not answer")
+	}
 	if !a.leads.Load() {
 		why = append(why, "not leading yet: no run can start here")
 	}
