@@ -187,8 +187,11 @@ func (a *App) openRepository(ctx context.Context, o Options) (err error) {
 	if o.Author.Name == "" {
 		o.Author = gitsync.Person{Name: "rlc", Email: "rlc@localhost"}
 	}
-	if err := gitsync.Init(ctx, c.URL, c.Branch, o.Files, o.Author, "First configuration"); err != nil {
-		return fmt.Errorf("config repository: %w", err)
+	// A remote one is made by those whose server it is.
+	if !gitsync.Remote(c.URL) {
+		if err := gitsync.Init(ctx, c.URL, c.Branch, o.Files, o.Author, "First configuration"); err != nil {
+			return fmt.Errorf("config repository: %w", err)
+		}
 	}
 	a.Repo, err = gitsync.Open(ctx, a.repositoryConfig())
 	if err != nil {

@@ -1,6 +1,8 @@
 package app
 
 import (
+	"path/filepath"
+
 	"github.com/openrlc/rlc/gitsync"
 	"github.com/openrlc/rlc/internal/promhistory"
 )
@@ -27,7 +29,14 @@ func (a *App) historyConfig() promhistory.Config {
 // repositoryConfig is what the configuration says about the config repository.
 func (a *App) repositoryConfig() gitsync.Config {
 	r := a.Config.Repository
-	return gitsync.Config{
+	c := gitsync.Config{
 		URL: r.URL, Branch: r.Branch, Name: committer, Email: "rlc@localhost", Log: a.log, Epoch: a.epoch.Load,
 	}
+	if !gitsync.Remote(r.URL) {
+		return c
+	}
+	c.Dir, c.Fresh = filepath.Join(a.Config.Data, "repository"), a.Config.Poll
+	c.User, c.TokenFile, c.CAFile = r.User, r.TokenFile, r.CAFile
+	c.KeyFile, c.PassphraseFile, c.KnownHostsFile = r.KeyFile, r.PassphraseFile, r.KnownHostsFile
+	return c
 }

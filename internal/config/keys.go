@@ -175,7 +175,7 @@ func Keys() []Key {
 		Consequence: "Pages count drops no sooner than that. Without effect where prometheus.url is set.",
 	}, {
 		Name: "repository.url", Default: "DATA/config.git", field: func(c *Server) any { return &c.Repository.URL },
-		Means:       "The config repository: the absolute path of a bare repository, which is made where it does not exist.",
+		Means:       "The config repository: https://host/path, ssh://user@host/path, or the absolute path of a bare repository, which is made where it does not exist.",
 		Consequence: "It holds the truth: policies people wrote, quotas people accepted. Back it up before anything else.",
 		check:       func(c *Server) error { return remoteURL(c.Repository.URL) },
 	}, {
@@ -183,31 +183,31 @@ func Keys() []Key {
 		Means:       "The base branch: what stands on it is desired and goes to the enforcers.",
 		Consequence: "Another branch is another truth: proposals are made against it and enforcers get its quotas.",
 	}, {
-		Name: "repository.user", Unsupported: true, Unset: "the URL's, or git", Example: "rlc-bot", field: func(c *Server) any { return &c.Repository.User },
+		Name: "repository.user", Unset: "the URL's, or git", Example: "rlc-bot", field: func(c *Server) any { return &c.Repository.User },
 		Means:       "Whom the token or the key is of.",
 		Consequence: "One in the URL has precedence.",
 	}, {
-		Name: "repository.token_file", Unsupported: true, Unset: "none is sent", Example: "/run/secrets/git-token", field: func(c *Server) any { return &c.Repository.TokenFile }, private: true,
+		Name: "repository.token_file", Unset: "none is sent", Example: "/run/secrets/git-token", field: func(c *Server) any { return &c.Repository.TokenFile }, private: true,
 		Means:       "https: file with the token or password, in one line.",
 		Consequence: "It is read for each conversation: a new token counts at once.",
 		check:       func(c *Server) error { return readable(c.Repository.TokenFile) },
 	}, {
-		Name: "repository.ca_file", Unsupported: true, Unset: "the system's authorities", Example: "/etc/rlc/git-ca.pem", field: func(c *Server) any { return &c.Repository.CAFile },
+		Name: "repository.ca_file", Unset: "the system's authorities", Example: "/etc/rlc/git-ca.pem", field: func(c *Server) any { return &c.Repository.CAFile },
 		Means:       "https: PEM file of authorities that are trusted beside the system's.",
 		Consequence: "A server is always verified.",
 		check:       func(c *Server) error { return readable(c.Repository.CAFile) },
 	}, {
-		Name: "repository.key_file", Unsupported: true, Unset: "none", Example: "/run/secrets/git-key", field: func(c *Server) any { return &c.Repository.KeyFile }, private: true,
+		Name: "repository.key_file", Unset: "none", Example: "/run/secrets/git-key", field: func(c *Server) any { return &c.Repository.KeyFile }, private: true,
 		Means:       "ssh: file with the private key; required there.",
 		Consequence: "It is read for each conversation.",
 		check:       func(c *Server) error { return readable(c.Repository.KeyFile) },
 	}, {
-		Name: "repository.passphrase_file", Unsupported: true, Unset: "the key has none", Example: "/run/secrets/git-key-passphrase", field: func(c *Server) any { return &c.Repository.PassphraseFile }, private: true,
+		Name: "repository.passphrase_file", Unset: "the key has none", Example: "/run/secrets/git-key-passphrase", field: func(c *Server) any { return &c.Repository.PassphraseFile }, private: true,
 		Means:       "ssh: file with the key's passphrase, in one line.",
 		Consequence: "It is read for each conversation.",
 		check:       func(c *Server) error { return readable(c.Repository.PassphraseFile) },
 	}, {
-		Name: "repository.known_hosts_file", Unsupported: true, Unset: "none", Example: "/etc/rlc/known_hosts", field: func(c *Server) any { return &c.Repository.KnownHostsFile },
+		Name: "repository.known_hosts_file", Unset: "none", Example: "/etc/rlc/known_hosts", field: func(c *Server) any { return &c.Repository.KnownHostsFile },
 		Means:       "ssh: file with the server's key, as in known_hosts; required there.",
 		Consequence: "A server with another key is refused. ssh-keyscan makes one; compare it with what the server's owner says.",
 		check:       func(c *Server) error { return readable(c.Repository.KnownHostsFile) },
