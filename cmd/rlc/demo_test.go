@@ -96,6 +96,16 @@ func TestDemoShowsTheWholeLoop(t *testing.T) {
 		t.Errorf("run: exit %d\n%s", code, out)
 	}
 
+	// doctor looks at the same history against a checkout.
+	checkout := filepath.Join(t.TempDir(), "checkout")
+	git(t, t.TempDir(), "clone", "-q", repo, checkout)
+	_, prometheus, _ := strings.Cut(d.stderr.String(), "prometheus: ")
+	prometheus, _, _ = strings.Cut(prometheus, "\n")
+	out, code := d.rlc("doctor", "--prometheus", strings.TrimSpace(prometheus), "--repo", checkout, "--service", "checkout")
+	if !strings.Contains(out, "bill: ") || !strings.Contains(out, "names: ") {
+		t.Errorf("doctor: exit %d\n%s", code, out)
+	}
+
 	d.stop()
 	if _, err := os.Stat(filepath.Join(data, "url")); err == nil {
 		t.Error("a stopped demo leaves its address behind")

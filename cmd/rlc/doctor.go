@@ -1,0 +1,133 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/promhistory"
+	"github.com/openrlc/rlc/internal/store"
+	"github.com/openrlc/rlc/policies"
+	"github.com/openrlc/rlc/quotafile"
+)
+
+// lookback is how much history a run reads where no policy needs more.
+const lookback = 28 * 24 * time.Hour
+
+// examined is what doctor found for one service.
+type examined struct {
+	Service  string                `json:"service"`
+	Findings []promhistory.Finding `json:"findings"`
+}
+
+func doctorCommand() *cobra.Command {
+	var url, repo, service, bearer, ca string
+	c := &cobra.Command{
+		Use:   "doctor --prometheus URL --repo DIR [--service S]",
+		Short: "What is wrong with a history source, and what reading it will cost",
+		Long: `Checks a Prometheus against the policies of a config repository before the first
+run: do the metric and its labels exist, do its names lead to the buckets that the
+enforcer would choose, is the retention long enough, are replicas counted twice,
+what will the first run cost, and which recording rule makes it cheap. Nothing is
+written. Exit code 1 says that a check failed.`,
+		Example: "  rlc doctor --prometheus http://prometheus:9090 --repo . --service checkout",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if url == "" || repo == "" {
+				return exit{exitInvalid, fmt.Errorf("--prometheus and --repo are required; see %q", "rlc doctor --help")}
+			}
+			parsed, err := readRepository(repo)
+			if err != nil {
+				return err
+			}
+			if service != "" && parsed.Service(service) == nil {
+				return exit{exitInvalid, fmt.Errorf("%s has no valid service %q; see rlc validate %s", repo, service, repo)}
+			}
+			// Sketches go to a store that is thrown away.
+			dir, err := os.MkdirTemp("", "rlc-doctor-")
+			if err != nil {
+				return err
+			}
+			defer os.RemoveAll(dir)
+			records, err := store.Open(c.Context(), "sqlite:"+filepath.Join(dir, "doctor.db"))
+			if err != nil {
+				return err
+			}
+			defer records.Close()
+			history, err := promhistory.New(promhistory.Config{
+				URL: url, Store: records, Log: logger(c),
+				Auth: promhistory.Auth{TokenFile: bearer}, TLS: promhistory.TLS{CAFile: ca},
+			})
+			if err != nil {
+				return exit{exitInvalid, err}
+			}
+			defer history.Close()
+			var all []examined
+			failed := 0
+			for _, s := range parsed.Services {
+				if service != "" && s.Name != service {
+					continue
+				}
+				found, err := history.Diagnose(c.Context(), rlc.HistoryRequest{Service: s, Profile: parsed.Profiles[s.Profile], Lookback: lookback, Now: time.Now()})
+				if err != nil {
+					return fmt.Errorf("%s: %w", s.Name, err)
+				}
+				for _, f := range found {
+					if f.Level == promhistory.Fail {
+						failed++
+					}
+				}
+				all = append(all, examined{s.Name, found})
+			}
+			if out, _ := c.Flags().GetString("output"); out == "json" {
+				if err := writeJSON(c.OutOrStdout(), map[string]any{"services": all}); err != nil {
+					return err
+				}
+			} else {
+				for _, e := range all {
+					fmt.Fprintln(c.OutOrStdout(), e.Service)
+					for _, f := range e.Findings {
+						fmt.Fprintf(c.OutOrStdout(), "  %-4s  %s: %s\n", f.Level, f.Check, f.Text)
+						if f.Fix != "" {
+							fmt.Fprintf(c.OutOrStdout(), "        %s\n", indent(f.Fix))
+						}
+					}
+				}
+			}
+			if failed > 0 {
+				return exit{exitError, fmt.Errorf("%s failed", plural(failed, "check"))}
+			}
+			return nil
+		},
+	}
+	c.Flags().StringVar(&url, "prometheus", "", "the Prometheus to check")
+	c.Flags().StringVar(&repo, "repo", "", "a checkout of the config repository")
+	c.Flags().StringVar(&service, "service", "", "only this service")
+	c.Flags().StringVar(&bearer, "bearer-file", "", "file with a bearer token")
+	c.Flags().StringVar(&ca, "ca-file", "", "file with the authorities to trust")
+	c.Flags().StringP("output", "o", "text", "text or json")
+	return c
+}
+
+func readRepository(dir string) (*quotafile.Config, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, exit{exitInvalid, err}
+	}
+	defer root.Close()
+	files, err := quotafile.ReadDir(root)
+	if err != nil {
+		return nil, exit{exitInvalid, err}
+	}
+	return quotafile.Parse(files, policies.Builtin().Check), nil
+}
+
+// indent sets the lines of a fix under its finding.
+func indent(s string) string {
+	return strings.ReplaceAll(strings.TrimRight(s, "\n"), "\n", "\n        ")
+}
