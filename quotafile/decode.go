@@ -10,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/spell"
 )
 
 // object is a mapping being read key by key. Every key that is asked for
@@ -82,7 +83,7 @@ func (o *object) done() {
 			continue // or refused before
 		}
 		hint := ""
-		if near := nearest(k.Value, o.known); near != "" {
+		if near := spell.Nearest(k.Value, o.known, 2); near != "" {
 			hint = "did you mean " + near + "?"
 		}
 		o.d.refuse(k, hint, "unknown key %s in %s", show(k.Value), o.what)
@@ -360,39 +361,4 @@ func contains(words []string, s string) bool {
 		}
 	}
 	return false
-}
-
-// nearest is the word that s was probably meant to be, or "".
-func nearest(s string, words []string) string {
-	best, at := "", 3
-	if len(s) > 40 {
-		return ""
-	}
-	for _, w := range words {
-		if n := distance(s, w); n < at && n < len(w) && n < len(s) {
-			best, at = w, n
-		}
-	}
-	return best
-}
-
-// distance is the Levenshtein distance of two short words.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -24,6 +24,7 @@ var floors = map[string]struct {
 	"internal/fault": {0, nil},
 
 	"internal/stat":          {1, nil},
+	"internal/spell":         {1, nil},
 	"enforcer/gcra":          {1, nil},
 	"enforcer/gcra/gcratest": {1, []string{"enforcer/gcra"}},
 

@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/spell"
 )
 
 // maxFile bounds the configuration file, in bytes.
@@ -355,46 +356,22 @@ func place(n *yaml.Node) origin { return origin{line: max(n.Line, 1), column: ma
 // nearest is the key that a mistyped one is two letters or fewer away from, or
 // whose last part it is; "" where there is none.
 func nearest(typed string) string {
-	best, least := "", 3
-	if len(typed) > 64 {
-		return ""
-	}
+	var names []string
 	for _, k := range Keys() {
-		names := []string{k.Name}
+		names = append(names, k.Name)
 		if k.Secret() {
 			names = append(names, k.Name+"_file")
 		}
-		for _, name := range names {
-			if d := distance(typed, name); d < least {
-				best, least = name, d
-			}
-			if strings.HasSuffix(name, "."+typed) && best == "" {
-				best = name
-			}
+	}
+	if near := spell.Nearest(typed, names, 2); near != "" {
+		return near
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, "."+typed) {
+			return name
 		}
 	}
-	return best
-}
-
-// distance is Levenshtein's.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		before := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			swap := before
-			if a[i] != b[j] {
-				swap++
-			}
-			before = row[j+1]
-			row[j+1] = min(swap, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
+	return ""
 }
 
 // secrecy warns of what everybody on the machine may read.

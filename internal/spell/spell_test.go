@@ -1,0 +1,15 @@
+package spell
+
+import "testing"
+
+func TestNearestWithinAFewEdits(t *testing.T) {
+	words := []string{"policy", "each", "match", "mode"}
+	for typed, want := range map[string]string{
+		"polcy": "policy", "mtach": "match", "eac": "each", "mood": "mode",
+		"surprise": "", "x": "", "policy": "policy",
+	} {
+		if got := Nearest(typed, words, 2); got != want {
+			t.Errorf("Nearest(%q) = %q, want %q", typed, got, want)
+		}
+	}
+}
