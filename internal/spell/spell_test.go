@@ -5,7 +5,7 @@ import "testing"
 func TestNearestWithinAFewEdits(t *testing.T) {
 	words := []string{"policy", "each", "match", "mode"}
 	for typed, want := range map[string]string{
-		"polcy": "policy", "mtach": "match", "eac": "each", "mood": "mode",
+		"polcy": "policy", "matc": "match", "eac": "each", "mdoe": "mode",
 		"surprise": "", "x": "", "policy": "policy",
 	} {
 		if got := Nearest(typed, words, 2); got != want {
