@@ -226,7 +226,8 @@ func (a *App) look(ctx context.Context) error {
 		return fmt.Errorf("last followed commit: %w", err)
 	}
 	known, _ := a.Desired()
-	if known.Hash == head.Hash && seen == head.Hash {
+	leads := a.leads.Load()
+	if known.Hash == head.Hash && (seen == head.Hash || !leads) {
 		return a.settle(ctx)
 	}
 	if seen != "" && seen != head.Hash {
@@ -254,12 +255,17 @@ func (a *App) look(ctx context.Context) error {
 	if err := a.summaries.rebuild(ctx, a, nil); err != nil {
 		return err
 	}
-	if a.leads.Load() && seen != "" && seen != head.Hash {
+	// How far the branch was followed is the leader's to say: a standby must
+	// not swallow an edit that no run has answered.
+	if !leads {
+		return nil
+	}
+	if seen != "" && seen != head.Hash {
 		if err := a.react(ctx, seen, head); err != nil {
 			return err
 		}
 	}
-	return a.Records.Set(ctx, headKey, head.Hash)
+	return a.Records.Fenced(a.epoch.Load()).Set(ctx, headKey, head.Hash)
 }
 
 // distribute sends head to the enforcers. A service whose own files do not
@@ -415,7 +421,7 @@ func (a *App) settle(ctx context.Context) error {
 			}
 			audit = &rlc.AuditEntry{At: now.Decided, Actor: orUnknown(now.Actor), Action: "proposal." + string(now.State), Object: p.ID, Detail: "found in the config repository"}
 		}
-		if err := a.Records.SetProposal(ctx, now, audit); err != nil {
+		if err := a.Records.Fenced(a.epoch.Load()).SetProposal(ctx, now, audit); err != nil {
 			return err
 		}
 		if err := a.summaries.rebuild(ctx, a, []string{p.Service}); err != nil {
