@@ -8,6 +8,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -146,11 +147,32 @@ func git(t *testing.T, dir string, args ...string) string {
 	cmd := exec.Command("git", args...)
 	cmd.Dir = dir
 	cmd.Env = append(cmd.Environ(), "GIT_AUTHOR_NAME=Sam", "GIT_AUTHOR_EMAIL=sam@example.com", "GIT_COMMITTER_NAME=Sam", "GIT_COMMITTER_EMAIL=sam@example.com", "GIT_CONFIG_GLOBAL=/dev/null")
+	if who := os.Getenv("GIT_TEST_COMMITTER"); who != "" {
+		cmd.Env = append(cmd.Env, "GIT_COMMITTER_NAME="+who, "GIT_COMMITTER_EMAIL="+who+"@localhost")
+	}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("git %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 	return string(out)
+}
+
+// checkout is a person's clone of a server's config repository.
+func checkout(t *testing.T, data string) string {
+	t.Helper()
+	clone := filepath.Join(t.TempDir(), "clone")
+	git(t, t.TempDir(), "clone", "-q", filepath.Join(data, "config.git"), clone)
+	return clone
+}
+
+// handWritten is a policy of n buckets with limits of a person's own.
+func handWritten(n int) []byte {
+	var b strings.Builder
+	b.WriteString("apiVersion: rlc/v1\nkind: ServicePolicy\nservice: checkout\nbuckets:\n")
+	for i := range n {
+		fmt.Fprintf(&b, "  - {name: b%d, match: {caller: c%d}, limit: {rate: 10, burst: 20}}\n", i, i)
+	}
+	return []byte(b.String())
 }
 
 // The whole loop: history becomes a proposal, a person accepts it, the
@@ -241,8 +263,7 @@ func TestPushOfAPolicyRecomputesThatService(t *testing.T) {
 	}
 	acceptAll(t, a)
 
-	clone := filepath.Join(t.TempDir(), "clone")
-	git(t, t.TempDir(), "clone", "-q", filepath.Join(dir, "config.git"), clone)
+	clone := checkout(t, dir)
 	write(t, filepath.Join(clone, "services/checkout/policy.yaml"), policy("checkout", "defaults: {policy: {kind: historical, headroom: 0.8}}\n"))
 	git(t, clone, "commit", "-qam", "More headroom for checkout")
 	git(t, clone, "push", "-q", "origin", "main")
@@ -331,8 +352,7 @@ func TestABrokenPushKeepsThatServicesLastGood(t *testing.T) {
 		t.Fatal(err)
 	}
 	acceptAll(t, a)
-	clone := filepath.Join(t.TempDir(), "clone")
-	git(t, t.TempDir(), "clone", "-q", filepath.Join(dir, "config.git"), clone)
+	clone := checkout(t, dir)
 	write(t, filepath.Join(clone, "services/search/policy.yaml"), []byte("apiVersion: rlc/v1\n  broken\n"))
 	write(t, filepath.Join(clone, "services/checkout/policy.yaml"), policy("checkout", "defaults: {mode: enforce}\n"))
 	git(t, clone, "commit", "-qam", "One good, one bad")
@@ -435,17 +455,10 @@ func get(t *testing.T, url string) string {
 // A person may remove many buckets at once, and is named; the enforcers follow.
 func TestAPersonsRemovalReachesTheEnforcers(t *testing.T) {
 	dir := t.TempDir()
-	var b strings.Builder
-	b.WriteString("apiVersion: rlc/v1\nkind: ServicePolicy\nservice: checkout\nbuckets:\n")
-	for i := range 40 {
-		fmt.Fprintf(&b, "  - {name: b%d, match: {caller: c%d}, limit: {rate: 10, burst: 20}}\n", i, i)
-	}
-	a := open(t, dir, rlc.Files{"services/checkout/policy.yaml": []byte(b.String())}, nil)
+	a := open(t, dir, rlc.Files{"services/checkout/policy.yaml": handWritten(40)}, nil)
 	eventually(t, "forty buckets are live", func() bool { _, live := a.Live(); return live != nil })
-	clone := filepath.Join(t.TempDir(), "clone")
-	git(t, t.TempDir(), "clone", "-q", filepath.Join(dir, "config.git"), clone)
-	lines := strings.SplitAfter(b.String(), "\n")
-	write(t, filepath.Join(clone, "services/checkout/policy.yaml"), []byte(strings.Join(lines[:10], "")))
+	clone := checkout(t, dir)
+	write(t, filepath.Join(clone, "services/checkout/policy.yaml"), handWritten(6))
 	git(t, clone, "commit", "-qam", "Fewer buckets")
 	git(t, clone, "push", "-q", "origin", "main")
 	eventually(t, "six buckets are live", func() bool {
@@ -467,8 +480,7 @@ func TestRewrittenHistoryHaltsUntilAPersonSaysSo(t *testing.T) {
 	}
 	acceptAll(t, a)
 	before, _ := a.Live()
-	clone := filepath.Join(t.TempDir(), "clone")
-	git(t, t.TempDir(), "clone", "-q", filepath.Join(dir, "config.git"), clone)
+	clone := checkout(t, dir)
 	git(t, clone, "reset", "-q", "--hard", "HEAD~1")
 	git(t, clone, "commit", "-q", "--allow-empty", "-m", "Another past")
 	git(t, clone, "push", "-qf", "origin", "main")
@@ -499,4 +511,36 @@ func TestRewrittenHistoryHaltsUntilAPersonSaysSo(t *testing.T) {
 		s := a.Enforcer.Snapshot()
 		return err == nil && v == head.Version && s.Commit == head.Hash && v.Compare(before) > 0
 	})
+}
+
+// A snapshot that lost many buckets and names nobody is not distributed, and
+// the page goes on saying so while enforcers confirm the one before.
+func TestAnUndistributedSnapshotStaysSaid(t *testing.T) {
+	dir := t.TempDir()
+	a := open(t, dir, rlc.Files{"services/checkout/policy.yaml": handWritten(40)}, nil)
+	eventually(t, "forty buckets are live", func() bool { _, live := a.Live(); return live != nil })
+	before, _ := a.Live()
+	clone := checkout(t, dir)
+	write(t, filepath.Join(clone, "services/checkout/policy.yaml"), handWritten(6))
+	// As if RLC itself had done it: no person is named.
+	t.Setenv("GIT_TEST_COMMITTER", "rlc")
+	git(t, clone, "commit", "-qam", "Lost\n\nRLC-Run: lost\nRLC-Service: checkout\nRLC-Epoch: 1", "--author=rlc <rlc@localhost>")
+	git(t, clone, "push", "-q", "origin", "main")
+	said := func() bool {
+		for _, b := range a.Banners() {
+			if strings.Contains(b.Text, "was not distributed") {
+				return true
+			}
+		}
+		return false
+	}
+	eventually(t, "a banner that the snapshot was not distributed", said)
+	when := time.Now()
+	eventually(t, "an enforcer confirms what it has", func() bool {
+		acks, err := a.Records.Acks(t.Context())
+		return err == nil && len(acks) == 1 && acks[0].At.After(when) && acks[0].Version == before
+	})
+	if !said() {
+		t.Error("an acknowledgement of the old snapshot took the banner away")
+	}
 }

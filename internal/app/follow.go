@@ -293,8 +293,11 @@ func (a *App) distribute(ctx context.Context, head rlc.Commit, files rlc.Files, 
 	a.truths.distributing(head.Version, parsed)
 	err = a.hub.Publish(ctx, distribute.Message{Snapshot: &rlc.Snapshot{Version: head.Version, Commit: head.Hash, Files: files, RemovedBy: removers}})
 	if errors.Is(err, rlc.ErrRefused) || errors.Is(err, rlc.ErrInvalid) || errors.Is(err, rlc.ErrConflict) {
-		a.status.set("refused", "bad", fmt.Sprintf("Snapshot %s was not distributed: enforcers keep the last good quotas.", head.Version), err.Error())
+		a.status.set("undistributed", "bad", fmt.Sprintf("Snapshot %s was not distributed: enforcers keep the last good quotas.", head.Version), err.Error())
 		return nil
+	}
+	if err == nil {
+		a.status.clear("undistributed")
 	}
 	return err
 }

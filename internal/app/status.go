@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/scheduler"
 	"github.com/openrlc/rlc/web"
 )
 
@@ -49,6 +50,22 @@ func (s *status) good(at time.Time) {
 	if at.After(s.lastGood) {
 		s.lastGood = at
 	}
+}
+
+// silence says since when no run has ended well, where that is longer than two
+// of the schedule's intervals; zero where all is well.
+func (s *status) silence(now time.Time, schedule scheduler.Schedule) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	since := s.started
+	if s.lastGood.After(since) {
+		since = s.lastGood
+	}
+	next := schedule.Next(since)
+	if late := schedule.Next(next).Add(schedule.Next(next).Sub(next)); now.After(late) {
+		return since
+	}
+	return time.Time{}
 }
 
 // Banners are the standing troubles, worst and oldest first.
@@ -119,9 +136,6 @@ func newMetrics(r prometheus.Registerer) metrics {
 }
 
 func (m metrics) ran(run rlc.Run, took time.Duration, err error) {
-	if m.runs == nil {
-		return
-	}
 	if err != nil {
 		run.Result = rlc.ResultFailed
 	}

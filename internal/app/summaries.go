@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/scheduler"
 )
 
 // summaries keeps one row per service for the lists, so that no page computes
@@ -188,8 +189,17 @@ func (a *App) trend(ctx context.Context, service string) ([]rlc.Rate, error) {
 
 // count follows the enforcers' counters and the history source until ctx ends.
 func (a *App) count(ctx context.Context) error {
+	schedule, err := scheduler.ParseSchedule(a.Config.Schedule)
+	if err != nil {
+		return err
+	}
 	for {
 		a.probe(ctx)
+		if since := a.status.silence(time.Now(), schedule); !since.IsZero() {
+			a.status.set("silence", "warn", "No run has ended well for more than two of the schedule's intervals.", "the last one did at "+since.UTC().Format(time.RFC3339)+", or the server started then")
+		} else {
+			a.status.clear("silence")
+		}
 		if err := a.counts(ctx); err != nil && ctx.Err() == nil {
 			a.log.Debug("counts", "err", err)
 		}
