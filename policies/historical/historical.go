@@ -137,7 +137,7 @@ func (p *Policy) Propose(_ context.Context, in rlc.Input) (rlc.Estimate, error) 
 		est.Look = fmt.Sprintf("%d hours with enforced drops were left out; counted, they would make the quota %s", n, stat.RateText(all.rate))
 	}
 
-	est.Limit = rlc.Limit{Rate: rate, Burst: p.burst(rate, est.Peak.Rate, in.History.Step)}
+	est.Limit = rlc.Limit{Rate: rate, Burst: Burst(rate, est.Peak.Rate, in.History.Step)}
 	est.Steps = append(est.Steps, rlc.Reason{
 		Rule: "burst", Rate: rate,
 		Detail: fmt.Sprintf("burst %d: 2 × the rate; bursts below the step of %s are not visible", est.Limit.Burst, stepText(in.History.Step)),
@@ -145,9 +145,10 @@ func (p *Policy) Propose(_ context.Context, in rlc.Input) (rlc.Estimate, error) 
 	return est, nil
 }
 
-// burst is twice the rate. A sparse series sends all requests of a step at
-// once, so a few of them are admitted together whatever the rate.
-func (p *Policy) burst(rate, peak rlc.Rate, step time.Duration) rlc.Burst {
+// Burst is what every kind gives a rate that comes with no burst of its own:
+// twice the rate. A sparse series sends all requests of a step at once, so a few
+// of them are admitted together whatever the rate; peak is its highest step.
+func Burst(rate, peak rlc.Rate, step time.Duration) rlc.Burst {
 	sparse := min(math.Ceil(float64(peak)*step.Seconds()-1e-9), sparseBurst)
 	return rlc.Burst(max(1, sparse, math.Ceil(min(2*float64(rate), rlc.MaxRate)-1e-9)))
 }
