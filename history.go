@@ -110,18 +110,31 @@ type Policy interface {
 
 // Estimate is what a policy proposes before the guards.
 type Estimate struct {
-	Limit       Limit    // Rate unrounded
-	Shadow      bool     // evidence is thin: the quota must stay in shadow
-	NoDecrease  string   // why a decrease is not allowed; "" where it is
-	MaxIncrease float64  // cap on the relative increase against the quota in force; 0 for none
-	Look        string   // why a person should look; "" for no reason
-	Fixed       bool     // a person's or a contract's number: no deadband, step or rounding
-	Steps       []Reason // from samples to the number, in order
-	Why         string   // one line naming every factor that is not 1
-	Peak        Peak     // the highest step that counted
-	ValidDays   float64  // days with data, as the policy counts them
-	Coverage    Ratio    // present / expected of the window
-	Flags       []Flag   // windows left out of the estimate
+	Limit       Limit     // Rate unrounded
+	Shadow      bool      // evidence is thin: the quota must stay in shadow
+	NoDecrease  string    // why a decrease is not allowed; "" where it is
+	MaxIncrease float64   // cap on the relative increase against the quota in force; 0 for none
+	Look        string    // why a person should look; "" for no reason
+	Fixed       bool      // a person's or a contract's number: no deadband, step or rounding
+	Steps       []Reason  // from samples to the number, in order
+	Why         string    // one line naming every factor that is not 1
+	Peak        Peak      // the highest step that counted
+	ValidDays   float64   // days with data, as the policy counts them
+	Coverage    Ratio     // present / expected of the window
+	Flags       []Flag    // windows left out of the estimate
+	Forecast    *Forecast // nil where the policy makes none
+}
+
+// Forecast is what a policy expects of the hours to come: hour i starts at
+// From + i × 1 h.
+type Forecast struct {
+	From     time.Time // the clock hour (UTC) of the run's now
+	Q50      []Rate    // half of the hour's steps lie at or below it
+	Q99      []Rate    // 99 % of the hour's steps lie at or below it
+	Coverage Ratio     // share of steps at or below Q99 where the past was forecast the same way
+	// Rates are the limits to be in force hour by hour, unrounded; nil where
+	// Estimate.Limit stands for all hours.
+	Rates []Rate
 }
 
 // Peak is the highest step of a series and when it started.
