@@ -22,8 +22,36 @@ type Set interface {
 	// in one atomic step. A cost of 0 is a peek and leaves no trace. Now is in
 	// microseconds on the enforcer's clock; a shared store goes by its own.
 	// An error means that the store did not answer and nothing is known: the
-	// enforcer then decides as the buckets' on_failure says.
+	// enforcer then decides as the buckets' on_failure says. An error that
+	// implements Reasoned says of which kind it is.
 	Take(ctx context.Context, now, cost int64) (gcra.Tally, error)
+}
+
+// Settler is a Set whose charges can be corrected once they are made: given
+// back where a counter elsewhere refused the same request, or settled where
+// its cost is known only afterwards. Every Set should be one; of one that is
+// not, a charge stays as it was made.
+type Settler interface {
+	Set
+	// Settle charges every counter of the set with by tokens more, or gives
+	// them back where by is negative. It asks nobody: a counter may be left
+	// with less than nothing, and later requests wait for it, but it never has
+	// more tokens than its limit holds. At most as much as a Take of this set
+	// charged is given back, and at most once.
+	Settle(ctx context.Context, now, by int64) error
+}
+
+// Reasoned is an error of a store that says of which kind it is, one of
+// Reasons. Every other error counts as "other".
+type Reasoned interface {
+	error
+	Reason() string
+}
+
+// Reasons are the kinds of failure of a shared store, as the metric of
+// fallbacks names them.
+func Reasons() []string {
+	return []string{"timeout", "refused", "breaker_open", "readonly", "oom", "loading", "busy", "noreplicas", "masterdown", "clusterdown", "other"}
 }
 
 // InProcess is a Counter in m. A nil m gets a memory of its own.
