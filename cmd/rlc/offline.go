@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -17,6 +18,7 @@ import (
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/internal/backtest"
 	"github.com/openrlc/rlc/policies"
+	"github.com/openrlc/rlc/policies/score"
 	"github.com/openrlc/rlc/quotafile"
 )
 
@@ -186,14 +188,19 @@ func evaluateCommand() *cobra.Command {
 	var e policies.Evaluation
 	var params []string
 	var out string
+	var scored bool
 	c := &cobra.Command{
-		Use:   "evaluate --traces DIR --policy KIND --protocol weekly|daily [--param name=value] --out FILE",
+		Use:   "evaluate --traces DIR --policy KIND --protocol weekly|daily [--param name=value] --out FILE [--score]",
 		Short: "Walk-forward forecasts of a policy on recorded traces",
 		Long: `Trains a policy on each origin's past and writes what it forecasts for the time
 after it, as series,origin,timestamp,q50,q99: the bare estimate, without guards,
-rounding or floor. DIR holds csv/ and origins_weekly.csv or origins_daily.csv.`,
-		Example: "  rlc evaluate --traces traces --policy historical --protocol weekly --param headroom=0.2 --out forecast.csv",
-		Args:    cobra.NoArgs,
+rounding or floor. DIR holds csv/ and origins_weekly.csv or origins_daily.csv.
+
+--score measures the file against what came, beside the highest step × 1.2: over
+all series, for each series, and with one series left out at a time.`,
+		Example: "  rlc evaluate --traces traces --policy historical --protocol weekly --param headroom=0.2 --out forecast.csv\n" +
+			"  rlc evaluate --traces traces --policy predictive --protocol daily --out forecast.csv --score",
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			for flag, v := range map[string]string{"traces": e.Traces, "out": out} {
 				if v == "" {
@@ -223,7 +230,18 @@ rounding or floor. DIR holds csv/ and origins_weekly.csv or origins_daily.csv.`,
 			if err := f.Close(); err != nil {
 				return err
 			}
-			return os.Rename(f.Name(), out)
+			if err := os.Rename(f.Name(), out); err != nil || !scored {
+				return err
+			}
+			forecasts, err := score.ReadForecasts(os.DirFS(filepath.Dir(out)), filepath.Base(out))
+			if err != nil {
+				return err
+			}
+			methods, err := score.Score(os.DirFS(e.Traces), e.Protocol, e.Policy.Kind, forecasts)
+			if err != nil {
+				return err
+			}
+			return score.WriteTables(c.OutOrStdout(), e.Protocol, methods)
 		},
 	}
 	c.Flags().StringVar(&e.Traces, "traces", "", "folder with csv/ and the origins")
@@ -231,6 +249,8 @@ rounding or floor. DIR holds csv/ and origins_weekly.csv or origins_daily.csv.`,
 	c.Flags().StringVar(&e.Protocol, "protocol", "weekly", "weekly or daily")
 	c.Flags().StringArrayVar(&params, "param", nil, "a parameter of the policy, e.g. headroom=0.2; repeatable")
 	c.Flags().StringVar(&out, "out", "", "file to write")
+	c.Flags().BoolVar(&scored, "score", false, "score the file and print the tables")
+	c.Flags().BoolVar(&e.Published, "published", false, "write the limits that a policy would publish, not the forecast behind them")
 	return c
 }
 
