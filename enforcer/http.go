@@ -197,7 +197,7 @@ func (e *Enforcer) answer(w http.ResponseWriter, req Request, dropped int) {
 	if d.Outcome != Admit {
 		a.RetryAfterMS = ceil(bounded(d.RetryAfter), time.Millisecond)
 	}
-	e.limitHeaders(w.Header(), req.Service, d)
+	e.Headers(w.Header(), req.Service, d)
 	status := http.StatusOK
 	if d.Outcome == Drop {
 		status = dropped

@@ -25,6 +25,8 @@ var floors = map[string]struct {
 
 	"internal/stat":          {1, nil},
 	"internal/spell":         {1, nil},
+	"internal/mtls":          {1, nil},
+	"internal/mtls/mtlstest": {1, nil},
 	"enforcer/gcra":          {1, nil},
 	"enforcer/gcra/gcratest": {1, []string{"enforcer/gcra"}},
 
