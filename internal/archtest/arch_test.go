@@ -40,6 +40,7 @@ var floors = map[string]struct {
 	"quotafile":            {2, []string{"enforcer/match"}},
 	"internal/planner":     {2, []string{"policies", "internal/backtest", "quotafile", "enforcer/match"}},
 	"internal/scheduler":   {2, nil},
+	"internal/redisconn":   {2, nil},
 
 	"internal/store":                {3, nil},
 	"internal/store/storetest":      {3, []string{"internal/store"}},
@@ -71,7 +72,7 @@ var libraries = map[string][]string{
 	"modernc.org/sqlite":               {"internal/store"},
 	"github.com/jackc/pgx":             {"internal/store", "internal/store/pgtest"},
 	"github.com/robfig/cron":           {"internal/scheduler"},
-	"github.com/redis/rueidis":         {"internal/distribute"},
+	"github.com/redis/rueidis":         {"internal/distribute", "internal/redisconn", "enforcer/redis"},
 	"go.yaml.in/yaml":                  {"quotafile", "internal/config"},
 	"github.com/prometheus/prometheus": {"internal/promserver"},
 	// Remote read's messages and chunks; the engine stays with the embedded server.
