@@ -115,6 +115,8 @@ type service struct {
 	byBucket  map[string][]*rlc.Quota // by bucket, in order of their IDs
 	joint     bool                    // verdicts of shadow and enforcing buckets depend on each other
 
+	descriptors map[string]string // as Enforcer.Descriptors has them
+
 	panicked atomic.Bool // matching did, and it was logged
 }
 
@@ -153,6 +155,7 @@ func compile(snap rlc.Snapshot) (*loaded, error) {
 		if err != nil {
 			return nil, refuse(refusedInvalid, "snapshot %s: service %q: %w", snap.Version, s.Name, err)
 		}
+		c.descriptors = descriptors(conf.Profiles[s.Profile])
 		l.services[s.Name] = c
 		for i := range s.Buckets {
 			l.bucketIDs[s.Name+"/"+s.Buckets[i].Name] = true
