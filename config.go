@@ -25,6 +25,13 @@ type Service struct {
 	Counters  Counters            // live counters per bucket
 	MaxSeries int                 // label values per bucket in /metrics, 200 by default
 	Exclude   []Window            // incidents that never count as history
+	Events    []Event             // planned traffic, the organisation's first
+	Aliases   []Alias             // callers that had another name
+	Failover  []Failover          // where a lost region's traffic goes
+	Freeze    []Freeze            // times without changes, the organisation's first
+	Sensitive []string            // attributes whose values leave the enforcer only as a keyed hash
+	AutoMerge *AutoMerge          // nil: a person merges everything
+	Targets   []Target            // other limiters that the same numbers are written for
 	Unknown   map[string][]string // attribute values that mean "no identity", from the profile
 }
 
@@ -39,7 +46,8 @@ func (s *Service) Bucket(name string) *Bucket {
 }
 
 // Bucket is the unit that is limited: a match, a role, a mode, and either a
-// policy or a hand-written limit.
+// policy or a hand-written limit: of Policy, Limit, Window and InFlight exactly
+// one is not nil.
 type Bucket struct {
 	Name      string
 	Role      Role
@@ -47,13 +55,23 @@ type Bucket struct {
 	Match     map[string]Pattern // attribute name to pattern; an attribute not mentioned matches anything
 	NewKey    NewKey             // for buckets with Each
 	Mode      Mode               // resolved, never empty
-	Algorithm string             // "token_bucket"
-	OnFailure string             // "local"
-	Policy    *PolicySpec        // nil exactly when Limit is set
+	Algorithm string             // one of Algorithms, never empty
+	Scope     string             // ScopeZone, ScopeRegion or ScopeGlobal, never empty
+	OnFailure string             // FailOpen, FailClosed or FailLocal, never empty
+	Rollout   []string           // zones where Mode holds; elsewhere the bucket is in shadow. Nil: Mode holds everywhere
+	Cost      Cost
+	Tier      Tier
+	Policy    *PolicySpec
 	Guards    Guards
-	Limit     *Limit // a person's own numbers; beside Each it is each key's limit
-	Line      int    // where the bucket starts in policy.yaml
+	Limit     *Limit       // a person's own numbers; beside Each it is each key's limit
+	Window    *WindowLimit // the same as requests in a window, for the algorithms that have one
+	InFlight  *InFlight    // the same for Concurrency, and never nil for it
+	Line      int          // where the bucket starts in policy.yaml
 }
+
+// ByHand reports whether a person wrote the bucket's limit, so that no quota is
+// computed for it.
+func (b *Bucket) ByHand() bool { return b.Policy == nil }
 
 // PolicySpec names a policy and its parameters.
 type PolicySpec struct {
@@ -96,12 +114,15 @@ type Counters struct {
 	OnFull string // "admit" (counted, the default) or "share" (one counter for all the rest)
 }
 
-// Capacity is what a service can carry, declared by a person.
+// Capacity is what a service can carry, declared by a person: Rate, or
+// PerInstance beside Instances; the other is 0.
 type Capacity struct {
-	Rate     Rate
-	Burst    Burst // 0 where none was declared
-	Reserve  Ratio // kept free
-	Evidence string
+	Rate        Rate
+	Burst       Burst  // 0 where none was declared
+	PerInstance Rate   // what one instance can carry
+	Instances   string // PromQL: how many there are
+	Reserve     Ratio  // kept free
+	Evidence    string
 }
 
 // Guards are the guard rails around a policy's estimate. The zero value of a
@@ -156,13 +177,26 @@ type AttributeSource struct {
 type Quota struct {
 	Bucket string `json:"bucket"`
 	Key    Key    `json:"key,omitempty"`
+	Region string `json:"region,omitempty"` // the region whose own limit it is; "" for all
+	Zone   string `json:"zone,omitempty"`   // the zone whose own limit it is; "" for all. Not beside Region
 	Limit
-	Mode Mode   `json:"mode,omitempty"` // "" or Shadow: it softens, never hardens
-	Why  string `json:"why"`            // every factor that is not 1
+	Mode    Mode          `json:"mode,omitempty"`    // "" or Shadow: it softens, never hardens
+	Windows []QuotaWindow `json:"windows,omitempty"` // other limits for a while, ascending, apart from each other
+	Hours   *QuotaHours   `json:"hours,omitempty"`   // rates hour by hour; nil where Limit holds for all
+	Why     string        `json:"why"`               // every factor that is not 1
 }
 
-// ID identifies a quota within its service.
-func (q Quota) ID() string { return QuotaID(q.Bucket, q.Key) }
+// ID identifies a quota within its service: QuotaID, and for a region's or
+// zone's own its name between: "bucket@eu-west-1/caller=search".
+func (q Quota) ID() string { return QuotaID(q.Place(), q.Key) }
+
+// Place is the quota's bucket with its region or zone: "bucket@eu-west-1".
+func (q Quota) Place() string {
+	if place := q.Region + q.Zone; place != "" {
+		return q.Bucket + "@" + place
+	}
+	return q.Bucket
+}
 
 // QuotaID identifies a bucket's key within its service: "bucket" or
 // "bucket/caller=search".

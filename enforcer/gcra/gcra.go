@@ -1,25 +1,26 @@
-// Package gcra is the arithmetic of a token bucket: state, limit and time in,
-// state and verdict out. It has no clock, no lock and no memory of its own.
+// Package gcra is the arithmetic of every limit that counts: state, limit and
+// time in, state and verdict out. It has no clock, no lock and no memory of its
+// own. The token bucket, in GCRA's form, is the one that most limits are; the
+// others are a paced queue (leaky bucket), a fixed window, a sliding window of
+// two counters and a sliding log.
 //
-// A bucket is kept as a debt: what its admitted requests have taken and time
-// has not yet given back. A bucket without debt is full, so the zero State is
-// a new, full bucket and a full bucket need not be kept at all. A change of
-// limit keeps the debt: a raised limit is usable at once, a lowered one clamps
-// the debt to the new burst.
+// What a counter remembers is a debt: what its admitted requests have taken and
+// time has not yet given back. A counter without debt is as good as new, so the
+// zero State is a new one and an idle one need not be kept at all. A change of
+// limit, or of algorithm, keeps the debt: a raised limit is usable at once, a
+// lowered one clamps it.
 //
-// All numbers are integers: micro-tokens, and microseconds on a clock of the
-// caller's choice. Rounding costs at most one micro-token a charge and always
-// rounds against the caller of the bucket, so tokens are never minted; at
-// 367,000 requests/s the drift is below 1 in 100,000.
+// All numbers are integers: micro-tokens, and Unix microseconds (a clock with
+// another zero will do where no limit follows the calendar). Rounding costs at
+// most one micro-token a charge and always rounds against the requests, so
+// tokens are never minted; at 367,000 requests/s the drift is below 1 in
+// 100,000.
 package gcra
 
 import (
-	"fmt"
 	"math"
 	"math/bits"
 	"time"
-
-	"github.com/openrlc/rlc"
 )
 
 // micro is the number of micro-tokens in a token and of microseconds in a
@@ -35,34 +36,151 @@ const slack = 1_000_000
 // cost above the burst, or a rate of zero.
 const Forever = time.Duration(math.MaxInt64)
 
-// Limit is a limit ready for arithmetic. The zero value admits nothing.
-type Limit struct {
-	rate  int64 // micro-tokens a second
-	burst int64 // micro-tokens
+// State is what is remembered of one counter. The zero value is a new one.
+// What the fields beside Debt and At mean depends on the limit; a state may be
+// given to a limit of another kind, which takes its debt over.
+type State struct {
+	Debt int64 // micro-tokens taken and not yet given back
+	At   int64 // when that was so, in microseconds
+	// End is when the window in force is over, in microseconds; 0 for the
+	// buckets, which have none.
+	End int64
+	// Prev is, in micro-tokens: of a bucket the debt above its burst (Settle);
+	// of a sliding window what the window before took; of a log what was taken
+	// at At.
+	Prev int64
+	Log  []Entry // of a sliding log: what was taken before At, oldest first
 }
 
-// Compile prepares l. It fails with rlc.ErrInvalid where l.Valid does. A rate
-// is rounded to a millionth of a request per second, never to zero.
-func Compile(l rlc.Limit) (Limit, error) {
-	if err := l.Valid(); err != nil {
-		return Limit{}, err
-	}
-	rate := int64(math.Round(float64(l.Rate) * micro))
-	if l.Rate > 0 {
-		rate = max(rate, 1)
-	}
-	return Limit{rate: rate, burst: int64(l.Burst) * micro}, nil
+// Entry is what a sliding log remembers of one moment.
+type Entry struct {
+	At   int64 // microseconds
+	Cost int64 // micro-tokens
 }
 
-// Burst is the most tokens that the bucket holds.
-func (l Limit) Burst() int64 { return l.burst / micro }
+// Verdict is the answer to one request.
+type Verdict struct {
+	OK bool
+	// Remaining is the number of whole tokens left, after the charge where
+	// there was one. It is at least 0.
+	Remaining int64
+	// Wait is, for a refused request, how long until it would be admitted if
+	// nothing else came, never too short; Forever where never. For one that a
+	// leaky bucket admitted it is how long to hold it before it goes on. Else 0.
+	Wait time.Duration
+}
 
-// refill is how long an empty bucket takes to fill, in microseconds.
-func (l Limit) refill() int64 { return l.after(l.burst) }
+// Take asks the counter s under the limit l for cost tokens at now, and returns
+// the counter as it is afterwards. A refused request changes nothing that later
+// requests see. A cost of 0 or less is a peek: OK says whether a request of
+// cost 1 would be admitted, and nothing is charged.
+//
+// Time never runs back: a now before s.At counts as s.At. Only where s.At is
+// ahead by more than two refills or windows (and more than a second) was the
+// clock set back, and the counter goes on from now with its debt: no freeze,
+// and at most one capacity is given twice. A jump forward pays the debt and no
+// more.
+//
+// The state returned shares memory with s; only one of the two may be used
+// further.
+func (l *Limit) Take(s State, now, cost int64) (State, Verdict) {
+	v := l.TakeFrom(&s, now, cost)
+	return s, v
+}
+
+// TakeFrom is Take in place, for a store that has no reason to look back.
+func (l *Limit) TakeFrom(s *State, now, cost int64) Verdict {
+	if l.length > 0 || s.End|s.Prev != 0 {
+		return l.takeSlow(s, now, cost)
+	}
+	return l.takeTokens(s, now, cost)
+}
+
+// takeSlow is TakeFrom for all but a bucket that owes nothing above its burst.
+func (l *Limit) takeSlow(s *State, now, cost int64) Verdict {
+	switch l.kind {
+	case FixedWindow:
+		return l.takeFixed(s, now, cost)
+	case SlidingWindow:
+		return l.takeSliding(s, now, cost)
+	case SlidingLog:
+		return l.takeLog(s, now, cost)
+	}
+	l.bucketOf(s, now)
+	return l.takeTokens(s, now, cost)
+}
+
+// takeTokens is TakeFrom for the buckets.
+func (l *Limit) takeTokens(s *State, now, cost int64) Verdict {
+	debt, at := l.refilled(s.Debt, s.At, now)
+	if at < s.At {
+		s.Debt, s.At = debt, at // the clock was set back: to be remembered even by a refusal
+	}
+	peek := cost <= 0
+	if peek {
+		cost = 1
+	}
+	free := l.burst - debt
+	if cost > l.burst/micro {
+		return Verdict{Remaining: free / micro, Wait: Forever}
+	}
+	if short := cost*micro - free + s.Prev; short > 0 {
+		return Verdict{Remaining: free / micro, Wait: duration(l.after(short), max(at-now, 0))}
+	}
+	v := Verdict{OK: true, Remaining: free / micro}
+	if l.kind == LeakyBucket {
+		v.Wait = duration(l.after(debt), max(at-now, 0))
+	}
+	if !peek {
+		s.Debt, s.At = debt+cost*micro, at
+		v.Remaining = (free - cost*micro) / micro
+	}
+	return v
+}
+
+// refilled is a bucket at now under l, without a charge.
+func (l *Limit) refilled(debt, at, now int64) (int64, int64) {
+	debt = min(max(debt, 0), l.burst)
+	d := now - at
+	switch {
+	case debt == 0:
+		// Full: nothing to give back, whatever the clock says.
+		if d > 0 || d < 0 && l.farAhead(-d) {
+			at = now
+		}
+	case d > 0:
+		// A span too short to give a whole micro-token is not used up, so
+		// that frequent charges of a slow bucket lose nothing.
+		if paid := l.earned(d, debt); paid > 0 {
+			return debt - paid, now
+		}
+	case d < 0 && l.farAhead(-d):
+		at = now
+	}
+	return debt, at
+}
+
+// bucketOf makes a bucket of a window's state, and pays what a bucket owes
+// above its burst first.
+func (l *Limit) bucketOf(s *State, now int64) {
+	if s.End != 0 {
+		*s = State{Debt: s.Debt, At: s.At}
+		return
+	}
+	if d := now - s.At; d > 0 {
+		s.Debt = min(max(s.Debt, 0), l.burst)
+		if paid := l.earned(d, s.Debt+s.Prev); paid > 0 {
+			total := s.Debt + s.Prev - paid
+			s.Debt = min(total, l.burst)
+			s.Prev = total - s.Debt
+			s.At = now
+		}
+	}
+}
 
 // after is how long it takes to earn n micro-tokens, in microseconds, rounded
 // up; math.MaxInt64 where it never happens.
-func (l Limit) after(n int64) int64 {
+func (l *Limit) after(n int64) int64 {
 	if n <= 0 {
 		return 0
 	}
@@ -82,7 +200,7 @@ func (l Limit) after(n int64) int64 {
 
 // earned is how many micro-tokens d microseconds give, rounded down, at most
 // most.
-func (l Limit) earned(d, most int64) int64 {
+func (l *Limit) earned(d, most int64) int64 {
 	hi, lo := bits.Mul64(uint64(l.rate), uint64(d))
 	if hi >= micro {
 		return most
@@ -91,87 +209,13 @@ func (l Limit) earned(d, most int64) int64 {
 	return int64(min(q, uint64(most)))
 }
 
-// State is what is remembered of a bucket. The zero value is a full bucket.
-type State struct {
-	Debt int64 // micro-tokens taken and not yet given back
-	At   int64 // when that was so, in microseconds
-}
-
-// Verdict is the answer to one request.
-type Verdict struct {
-	OK bool
-	// Remaining is the number of whole tokens left, after the charge where
-	// there was one. It is at least 0.
-	Remaining int64
-	// Wait is how long until the same request would be admitted if nothing
-	// else came, never too short: 0 where it was, Forever where never.
-	Wait time.Duration
-}
-
-// Take asks the bucket s under the limit l for cost tokens at now, and returns
-// the bucket as it is afterwards. A refused request changes nothing that later
-// requests see. A cost of 0 or less is a peek: OK says whether a request of
-// cost 1 would be admitted, and nothing is charged.
-//
-// Time never runs back: a now before s.At counts as s.At. Only where s.At is
-// ahead by more than two refills (and more than a second) was the clock set
-// back, and the bucket goes on from now with its debt: no freeze, and at most
-// one capacity is given twice. A jump forward pays the debt and no more.
-func (l Limit) Take(s State, now, cost int64) (State, Verdict) {
-	was := s
-	s = l.At(s, now)
-	if s.At >= was.At {
-		was.Debt = min(max(was.Debt, 0), l.burst)
-	} else {
-		was = s // the clock was set back: to be remembered even by a refusal
-	}
-	peek := cost <= 0
-	if peek {
-		cost = 1
-	}
-	if cost > l.burst/micro {
-		return was, Verdict{Remaining: (l.burst - s.Debt) / micro, Wait: Forever}
-	}
-	free := l.burst - s.Debt
-	if short := cost*micro - free; short > 0 {
-		return was, Verdict{Remaining: free / micro, Wait: duration(l.after(short), max(s.At-now, 0))}
-	}
-	if peek {
-		return was, Verdict{OK: true, Remaining: free / micro}
-	}
-	s.Debt += cost * micro
-	free -= cost * micro
-	return s, Verdict{OK: true, Remaining: free / micro}
-}
-
-// At is the bucket s at now under l, without a charge.
-func (l Limit) At(s State, now int64) State {
-	s.Debt = min(max(s.Debt, 0), l.burst)
-	d := now - s.At
-	switch {
-	case s.Debt == 0:
-		// Full: nothing to give back, whatever the clock says.
-		s.At = max(s.At, now)
-		if d < 0 && l.farAhead(-d) {
-			s.At = now
-		}
-	case d > 0:
-		// A span too short to give a whole micro-token is not used up, so
-		// that frequent charges of a slow bucket lose nothing.
-		if paid := l.earned(d, s.Debt); paid > 0 {
-			s.Debt -= paid
-			s.At = now
-		}
-	case d < 0 && l.farAhead(-d):
-		s.At = now
-	}
-	return s
-}
-
 // farAhead reports whether a stored time that is d microseconds ahead can only
 // come from a clock that was set back.
-func (l Limit) farAhead(d int64) bool {
-	r := l.refill()
+func (l *Limit) farAhead(d int64) bool {
+	r := l.length
+	if r == 0 {
+		r = l.after(l.burst)
+	}
 	if r > math.MaxInt64/2 {
 		// A bucket that never refills has no scale to judge by; a day has.
 		r = int64(12 * time.Hour / time.Microsecond)
@@ -179,12 +223,23 @@ func (l Limit) farAhead(d int64) bool {
 	return d > max(2*r, slack)
 }
 
-// Full reports whether the bucket s is full at now: the same as no bucket.
-func (l Limit) Full(s State, now int64) bool { return l.At(s, now).Debt == 0 }
-
-// String is for logs.
-func (l Limit) String() string {
-	return fmt.Sprintf("%g/s burst %d", float64(l.rate)/micro, l.burst/micro)
+// Idle reports whether the counter s is as good as new at now: the same as no
+// counter.
+func (l *Limit) Idle(s State, now int64) bool {
+	switch l.kind {
+	case FixedWindow:
+		l.fixedAt(&s, now)
+		return s.Debt == 0
+	case SlidingWindow:
+		l.slidingAt(&s, now)
+		return s.Debt+s.Prev == 0
+	case SlidingLog:
+		l.logAt(&s, now)
+		return s.Debt == 0
+	}
+	l.bucketOf(&s, now)
+	debt, _ := l.refilled(s.Debt, s.At, now)
+	return debt+s.Prev == 0
 }
 
 // duration is us + ahead microseconds, or Forever where they do not fit.

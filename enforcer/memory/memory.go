@@ -33,8 +33,8 @@ type counter struct {
 
 	mu    sync.Mutex
 	state gcra.State
-	limit gcra.Limit // the one it was charged under last
-	gone  bool       // evicted: whoever still holds it looks again
+	limit *gcra.Limit // the one it was charged under last
+	gone  bool        // evicted: whoever still holds it looks again
 }
 
 // space holds the counters of one bucket.
@@ -104,7 +104,7 @@ func (m *Memory) find(sp *space, c *gcra.Charge, now int64, create bool) *counte
 	if sh.counters == nil {
 		sh.counters = map[string]*counter{}
 	}
-	k = &counter{id: m.ids.Add(1), limit: c.Limit}
+	k = &counter{id: m.ids.Add(1), limit: &c.Limit}
 	sh.counters[c.Key] = k
 	return k
 }
@@ -129,7 +129,7 @@ func (m *Memory) sweep(sp *space, now int64) {
 		sh.mu.Lock()
 		for key, k := range sh.counters {
 			k.mu.Lock()
-			if k.limit.Full(k.state, now) {
+			if k.limit.Idle(k.state, now) {
 				k.gone = true
 				delete(sh.counters, key)
 				sp.live.Add(-1)

@@ -87,9 +87,8 @@ func (s *Set) take(f *found, now, cost int64) (t gcra.Tally, ok bool) {
 			t.Add(i, gcra.Verdict{OK: true, Remaining: c.Limit.Burst()})
 			continue
 		}
-		var v gcra.Verdict
-		after[i], v = c.Limit.Take(k.state, now, cost)
-		t.Add(i, v)
+		after[i] = k.state
+		t.Add(i, c.Limit.TakeFrom(&after[i], now, cost))
 	}
 	if cost <= 0 {
 		return t, true
@@ -97,7 +96,7 @@ func (s *Set) take(f *found, now, cost int64) (t gcra.Tally, ok bool) {
 	for i := range s.charges {
 		// A refusal's state differs only where the clock was set back.
 		if k := f.counters[f.index[i]]; k != nil && (t.Refused == 0 || t.Refused&(1<<i) != 0) {
-			k.state, k.limit = after[i], s.charges[i].Limit
+			k.state, k.limit = after[i], &s.charges[i].Limit
 		}
 	}
 	return t, true
@@ -114,9 +113,9 @@ func (s *Set) takeOne(k *counter, now, cost int64) (t gcra.Tally, ok bool) {
 		k.mu.Unlock()
 		return t, false
 	}
-	after, v := c.Limit.Take(k.state, now, cost)
-	if cost > 0 {
-		k.state, k.limit = after, c.Limit
+	v := c.Limit.TakeFrom(&k.state, now, cost)
+	if k.limit != &c.Limit {
+		k.limit = &c.Limit
 	}
 	k.mu.Unlock()
 	t.Add(0, v)
@@ -133,7 +132,7 @@ func (s *Set) find(now int64, create bool) *found {
 		sp := s.memory.space(c.Bucket)
 		k := s.memory.find(sp, c, now, create)
 		if k == nil && !create {
-			k = &counter{limit: c.Limit} // a full one that nobody else sees
+			k = &counter{limit: &c.Limit} // a full one that nobody else sees
 		}
 		if k == nil || k.id == 0 || k == sp.rest {
 			f.complete = false
