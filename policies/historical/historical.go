@@ -73,6 +73,55 @@ func (p *Policy) Needs() rlc.Needs { return rlc.Needs{Lookback: p.window} }
 // Propose estimates a limit. It abstains below 24 hours of data, where no
 // request was ever seen, and where no hour counts.
 func (p *Policy) Propose(_ context.Context, in rlc.Input) (rlc.Estimate, error) {
+	return p.propose(in, weeklyPeak)
+}
+
+// Base is what a rule makes of the hours that count, before headroom.
+type Base struct {
+	Rate  float64
+	Why   string       // "weekly peak 323/s × 1.04 growth"
+	Steps []rlc.Reason // from the weekly peak to Rate
+	// Keeps is the rate, before headroom, down to which the hours hold a quota
+	// in force whatever Rate is; 0 for none.
+	Keeps float64
+}
+
+// ProposeBy is Propose with another rule for the rate. It leaves out the same
+// hours, adds the same headroom and cautions, and abstains alike. rule is asked
+// for the hours for which counts is true, first for those that count, then for
+// what the rate would be were others counted as well; hours are ascending and
+// have samples.
+func (p *Policy) ProposeBy(in rlc.Input, rule func(hours []rlc.Hour, counts func(i int) bool) Base) (rlc.Estimate, error) {
+	return p.propose(in, func(w *weeks, keep func(m mark, i int) bool) Base {
+		return rule(w.hours, func(i int) bool { return keep(w.marks[i], i) })
+	})
+}
+
+// weeklyPeak is this policy's own rule: the highest weekly peak, and growth
+// projected from the newest week. Where an older week peaked higher than that,
+// its peak stands as it was.
+func weeklyPeak(w *weeks, keep func(m mark, i int) bool) Base {
+	peaks := w.peaks(keep)
+	peak, growth := 0.0, 1.0
+	for _, x := range peaks {
+		peak = max(peak, x)
+	}
+	if peak > 0 {
+		// Two digits, as people read it.
+		growth = max(1, math.Round(100*w.growth(peaks)*peaks[0]/peak)/100)
+	}
+	b := Base{Rate: peak * growth, Why: "weekly peak " + stat.RateText(rlc.Rate(peak))}
+	if growth > 1 {
+		b.Why += fmt.Sprintf(" × %.2f growth", growth)
+	}
+	b.Steps = []rlc.Reason{{
+		Rule: "growth", Rate: rlc.Rate(b.Rate), Acted: growth > 1,
+		Detail: fmt.Sprintf("× %.2f: the newest week's peak grown by the usual step from week to week (at most × %.2f)", growth, maxGrowth),
+	}}
+	return b
+}
+
+func (p *Policy) propose(in rlc.Input, rule func(*weeks, func(mark, int) bool) Base) (rlc.Estimate, error) {
 	hours := usable(in, p.window)
 	known := in.History
 	known.Hours = hours
@@ -88,61 +137,90 @@ func (p *Policy) Propose(_ context.Context, in rlc.Input) (rlc.Estimate, error) 
 	}
 
 	f := p.factors(in.History.Step, cover.Days)
-	kept := func(m mark) bool { return m == counts }
-	counted := f.of(w, kept)
-	all := f.of(w, func(m mark) bool { return m == counts || m == drops || m == unhealthy })
+	of := func(keep func(mark, int) bool) product { return f.of(rule(w, keep)) }
+	counted := of(func(m mark, _ int) bool { return m == counts })
+	all := counted // with the hours that must not feed back
+	if w.count(drops)+w.count(unhealthy) > 0 {
+		all = of(func(m mark, _ int) bool { return m == counts || m == drops || m == unhealthy })
+	}
 	if counted.rate == 0 && (in.Current == nil || all.rate == 0) {
 		return est, fmt.Errorf("%w: every hour with traffic was left out (%s)", rlc.ErrAbstain, w.leftOut())
 	}
 
-	est.Peak = w.highest(kept)
-	est.Flags = w.flags(in.Exclude, func(only func(mark, int) bool) rlc.Rate { return f.ofHours(w, only).rate })
+	est.Peak = w.highest(func(m mark) bool { return m == counts })
+	est.Flags = w.flags(in.Exclude, func(only func(mark, int) bool) rlc.Rate { return of(only).rate })
 	est.Shadow = f.days < fullDays
 	if est.Shadow {
 		est.NoDecrease = fmt.Sprintf("%.0f of %d days of history", f.days, fullDays)
 	}
-	rate := counted.rate
+	est.Limit.Rate = counted.rate
 	est.Why = f.why(counted)
-	est.Steps = f.steps(counted, w, raw, in)
-
-	switch current := in.Current; {
-	case current != nil && counted.rate < current.Rate && all.rate > counted.rate:
-		// What enforcement or a failing service distorted neither raises a
-		// quota nor lowers it: those hours carry it up to what is in force.
-		rate = min(current.Rate, all.rate)
-		why := fmt.Sprintf("hours with enforced drops or failing answers would make it %s: they hold the quota in force and do not raise it", stat.RateText(all.rate))
-		est.Steps = append(est.Steps, rlc.Reason{Rule: "kept_in_force", Detail: why, Rate: rate, Acted: true})
-		est.Why = fmt.Sprintf("%s; kept at %s by hours with enforced drops or failing answers", est.Why, stat.RateText(rate))
-	case current != nil && w.clippedAt(*current, in.History.Step):
-		rate = current.Rate * (1 + clippedRise)
-		est.NoDecrease = "censored: admitted traffic reaches the limit in force, what was asked for is not known"
-		est.Look = est.NoDecrease
-		est.Steps = append(est.Steps, rlc.Reason{Rule: "censored", Detail: est.NoDecrease + fmt.Sprintf("; +%.0f %% suggested", 100*clippedRise), Rate: rate, Acted: true})
-		est.Why = fmt.Sprintf("quota in force %s × %.2f as traffic reaches it", stat.RateText(current.Rate), 1+clippedRise)
+	est.Steps = f.steps(counted, w, raw, est.Peak, in)
+	if in.Current != nil {
+		hold(&est, counted, all, w, in)
 	}
 	if w.young {
-		if in.Current == nil { // the cap has nothing else to hold on to
-			before := f.ofHours(w, func(m mark, i int) bool { return kept(m) && !w.risen(i) })
-			if capped := before.rate * (1 + youngRise); before.rate > 0 && capped < rate {
-				rate = capped
-				est.Steps = append(est.Steps, rlc.Reason{Rule: "max_increase", Rate: rate, Acted: true,
-					Detail: fmt.Sprintf("at most +%.0f %% on what it would be without the rise", 100*youngRise)})
-				est.Why = fmt.Sprintf("%s × %.2f for a rise less than a day old", f.why(before), 1+youngRise)
-			}
-		}
-		est.MaxIncrease = youngRise
-		est.Look = fmt.Sprintf("traffic rose at %s, less than a day ago: a storm or a new level, nobody can tell yet", stat.TimeText(w.since))
+		caution(&est, w, in.Current, func() (rlc.Rate, string) {
+			before := of(func(m mark, i int) bool { return m == counts && !w.risen(i) })
+			return before.rate, f.why(before)
+		})
 	}
 	if n := w.count(drops); n > 0 && in.Current != nil && all.rate > in.Current.Rate && est.Look == "" {
 		est.Look = fmt.Sprintf("%d hours with enforced drops were left out; counted, they would make the quota %s", n, stat.RateText(all.rate))
 	}
 
-	est.Limit = rlc.Limit{Rate: rate, Burst: Burst(rate, est.Peak.Rate, in.History.Step)}
+	est.Limit.Burst = Burst(est.Limit.Rate, est.Peak.Rate, in.History.Step)
 	est.Steps = append(est.Steps, rlc.Reason{
-		Rule: "burst", Rate: rate,
+		Rule: "burst", Rate: est.Limit.Rate,
 		Detail: fmt.Sprintf("burst %d: 2 × the rate; bursts below the step of %s are not visible", est.Limit.Burst, stepText(in.History.Step)),
 	})
 	return est, nil
+}
+
+// hold keeps a quota in force from being lowered by what says nothing about the
+// traffic that was asked for.
+func hold(est *rlc.Estimate, counted, all product, w *weeks, in rlc.Input) {
+	current := *in.Current
+	act := func(rule string, rate rlc.Rate, detail, why string) {
+		est.Limit.Rate, est.Why = rate, why
+		est.Steps = append(est.Steps, rlc.Reason{Rule: rule, Detail: detail, Rate: rate, Acted: true})
+	}
+	switch {
+	case counted.rate < current.Rate && all.rate > counted.rate:
+		// What enforcement or a failing service distorted neither raises a
+		// quota nor lowers it: those hours carry it up to what is in force.
+		rate := min(current.Rate, max(all.rate, counted.keeps))
+		act("kept_in_force", rate,
+			fmt.Sprintf("hours with enforced drops or failing answers would make it %s: they hold the quota in force and do not raise it", stat.RateText(all.rate)),
+			fmt.Sprintf("%s; kept at %s by hours with enforced drops or failing answers", est.Why, stat.RateText(rate)))
+	case w.clippedAt(current, in.History.Step):
+		est.NoDecrease = "censored: admitted traffic reaches the limit in force, what was asked for is not known"
+		est.Look = est.NoDecrease
+		act("censored", current.Rate*(1+clippedRise),
+			est.NoDecrease+fmt.Sprintf("; +%.0f %% suggested", 100*clippedRise),
+			fmt.Sprintf("quota in force %s × %.2f as traffic reaches it", stat.RateText(current.Rate), 1+clippedRise))
+	case counted.rate < current.Rate && counted.keeps > counted.rate:
+		rate := min(current.Rate, counted.keeps)
+		act("not_below_peaks", rate,
+			fmt.Sprintf("a forecast alone lowers nothing: the peaks of the window, with headroom, hold the quota in force up to %s", stat.RateText(counted.keeps)),
+			fmt.Sprintf("%s; kept at %s by the peaks of the window", est.Why, stat.RateText(rate)))
+	}
+}
+
+// caution bounds what a rise younger than a day may do. before is the rate
+// without the rise, and why.
+func caution(est *rlc.Estimate, w *weeks, current *rlc.Limit, before func() (rlc.Rate, string)) {
+	if current == nil { // the cap has nothing else to hold on to
+		rate, why := before()
+		if capped := rate * (1 + youngRise); rate > 0 && capped < est.Limit.Rate {
+			est.Limit.Rate = capped
+			est.Why = fmt.Sprintf("%s × %.2f for a rise less than a day old", why, 1+youngRise)
+			est.Steps = append(est.Steps, rlc.Reason{Rule: "max_increase", Rate: capped, Acted: true,
+				Detail: fmt.Sprintf("at most +%.0f %% on what it would be without the rise", 100*youngRise)})
+		}
+	}
+	est.MaxIncrease = youngRise
+	est.Look = fmt.Sprintf("traffic rose at %s, less than a day ago: a storm or a new level, nobody can tell yet", stat.TimeText(w.since))
 }
 
 // Burst is what every kind gives a rate that comes with no burst of its own:
@@ -175,57 +253,36 @@ func (p *Policy) factors(step time.Duration, days float64) factors {
 	return f
 }
 
-// product is the formula's result and its parts.
+// product is a base times the factors: Q = base × (1 + headroom) × confidence.
 type product struct {
-	peak   float64 // highest weekly peak of the hours that count
-	growth float64 // above 1 where the newest week, grown, passes it
-	rate   rlc.Rate
+	base  Base
+	rate  rlc.Rate
+	keeps rlc.Rate
 }
 
-// of applies Q = max_w P_w × g × (1 + headroom) × confidence to the hours
-// whose mark keep accepts. Growth is projected from the newest week: where an
-// older week peaked higher than that, its peak stands as it was.
-func (f factors) of(w *weeks, keep func(mark) bool) product {
-	return f.ofHours(w, func(m mark, _ int) bool { return keep(m) })
-}
-
-func (f factors) ofHours(w *weeks, keep func(m mark, i int) bool) product {
-	peaks := w.peaks(keep)
-	p := product{growth: 1}
-	for _, x := range peaks {
-		p.peak = max(p.peak, x)
-	}
-	if p.peak > 0 {
-		// Two digits, as people read it.
-		p.growth = max(1, math.Round(100*w.growth(peaks)*peaks[0]/p.peak)/100)
-	}
-	p.rate = rlc.Rate(p.peak * p.growth * (1 + f.headroom) * f.confidence)
-	return p
+func (f factors) of(b Base) product {
+	times := func(x float64) rlc.Rate { return rlc.Rate(x * (1 + f.headroom) * f.confidence) }
+	return product{base: b, rate: times(b.Rate), keeps: times(b.Keeps)}
 }
 
 // why names every factor that is not 1.
 func (f factors) why(p product) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "weekly peak %s", stat.RateText(rlc.Rate(p.peak)))
-	if p.growth > 1 {
-		fmt.Fprintf(&b, " × %.2f growth", p.growth)
-	}
+	why := p.base.Why
 	if f.headroom != 0 {
-		fmt.Fprintf(&b, " × %.2f headroom", 1+f.headroom)
+		why += fmt.Sprintf(" × %.2f headroom", 1+f.headroom)
 	}
 	if f.confidence != 1 {
-		fmt.Fprintf(&b, " × %.2f for %.0f of %d days", f.confidence, f.days, fullDays)
+		why += fmt.Sprintf(" × %.2f for %.0f of %d days", f.confidence, f.days, fullDays)
 	}
-	return b.String()
+	return why
 }
 
 // steps tells the way from the samples to the number.
-func (f factors) steps(p product, w *weeks, raw rlc.Peak, in rlc.Input) []rlc.Reason {
+func (f factors) steps(p product, w *weeks, raw, peak rlc.Peak, in rlc.Input) []rlc.Reason {
 	steps := []rlc.Reason{{
 		Rule: "highest_step", Rate: raw.Rate, Acted: true,
 		Detail: fmt.Sprintf("highest step (%s) of the window, at %s", stepText(in.History.Step), stat.TimeText(raw.At)),
 	}}
-	peak := rlc.Rate(p.peak)
 	add := func(rule string, rate rlc.Rate, acted bool, format string, args ...any) {
 		steps = append(steps, rlc.Reason{Rule: rule, Detail: fmt.Sprintf(format, args...), Rate: rate, Acted: acted})
 	}
@@ -242,11 +299,9 @@ func (f factors) steps(p product, w *weeks, raw rlc.Peak, in rlc.Input) []rlc.Re
 	if left == "" {
 		left = "nothing left out"
 	}
-	add("weekly_peak", peak, peak != raw.Rate, "highest weekly peak of the hours that count; %s", left)
-	g := peak * rlc.Rate(p.growth)
-	add("growth", g, p.growth > 1, "× %.2f: the newest week's peak grown by the usual step from week to week (at most × %.2f)", p.growth, maxGrowth)
-	h := g * rlc.Rate(1+f.headroom)
-	add("headroom", h, f.headroom != 0, "× %.2f headroom", 1+f.headroom)
+	add("weekly_peak", peak.Rate, peak.Rate != raw.Rate, "highest weekly peak of the hours that count; %s", left)
+	steps = append(steps, p.base.Steps...)
+	add("headroom", rlc.Rate(p.base.Rate*(1+f.headroom)), f.headroom != 0, "× %.2f headroom", 1+f.headroom)
 	add("confidence", p.rate, f.confidence != 1, "× %.2f for %.0f of %d days of history", f.confidence, min(f.days, fullDays), fullDays)
 	return steps
 }
