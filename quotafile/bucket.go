@@ -19,7 +19,7 @@ func (p *parser) bucket(d *doc, n *yaml.Node, mode rlc.Mode, l layer) (*rlc.Buck
 	if o == nil {
 		return nil, rawBucket{}
 	}
-	b := &rlc.Bucket{Role: rlc.QuotaRole, Mode: mode, Algorithm: "token_bucket", OnFailure: "local", Guards: l.guards, Line: n.Line}
+	b := &rlc.Bucket{Role: rlc.QuotaRole, Mode: mode, Guards: l.guards, Line: n.Line}
 	raw := rawBucket{node: n}
 	b.Name, _ = d.word(o.need("name"), "bucket name")
 	if e := o.get("each"); e != nil {
@@ -45,22 +45,29 @@ func (p *parser) bucket(d *doc, n *yaml.Node, mode rlc.Mode, l layer) (*rlc.Buck
 	if m := d.mode(o.get("mode")); m != "" {
 		b.Mode = m
 	}
-	d.algorithm(o.get("algorithm"))
-	d.onFailure(o.get("on_failure"))
-	d.only(o.get("scope"), "scope", "global", "zone", "region")
-	o.unsupported("tier", tierShape)
-	o.unsupported("cost", costShape)
-	o.unsupported("rollout", rolloutShape)
+	b.Algorithm = d.choiceOf(o.get("algorithm"), "algorithm", l.algorithm, rlc.Algorithms()...)
+	b.OnFailure = d.choiceOf(o.get("on_failure"), "on_failure", l.onFailure, rlc.FailLocal, rlc.FailOpen, rlc.FailClosed)
+	b.Scope = d.choiceOf(o.get("scope"), "scope", rlc.ScopeGlobal, rlc.ScopeGlobal, rlc.ScopeZone, rlc.ScopeRegion)
+	o.read("tier", func(n *yaml.Node) { b.Tier = d.tier(n) })
+	o.read("cost", func(n *yaml.Node) { b.Cost = d.cost(n) })
+	o.read("rollout", func(n *yaml.Node) {
+		if r := d.object(n, "rollout"); r != nil {
+			b.Rollout = d.names(r.need("zones"), "zones")
+			r.done()
+		}
+	})
 
 	policy, limit, newKey := o.get("policy"), o.get("limit"), o.get("new_key")
 	b.Policy = p.policySpec(d, policy)
 	if limit != nil {
-		b.Limit = d.bucketLimit(limit)
+		d.bucketLimit(limit, b, l.timezone)
 	}
 	if newKey != nil {
 		b.NewKey = d.newKey(newKey)
 	}
 	switch {
+	case limit == nil && b.Algorithm == rlc.Concurrency:
+		d.refuse(n, "write limit: {concurrent: 100, timeout: 30s}", "algorithm concurrency without a limit: no policy computes one")
 	case limit != nil && policy != nil:
 		d.refuse(policy, "remove one of the two", "limit excludes policy")
 	case limit != nil && newKey != nil:
@@ -170,27 +177,6 @@ func (d *doc) pattern(n *yaml.Node, name string) (rlc.Pattern, bool) {
 		return rlc.Pattern{}, false
 	}
 	return rlc.Pattern{Kind: rlc.Exact, Values: []string{v}}, true
-}
-
-// bucketLimit reads {rate, burst} and refuses the forms of coming versions.
-func (d *doc) bucketLimit(n *yaml.Node) *rlc.Limit {
-	for _, form := range []struct {
-		keys  []string
-		shape shape
-	}{
-		{[]string{"requests", "per", "reset", "window", "align"}, windowedShape},
-		{[]string{"concurrent", "timeout"}, inFlightShape},
-	} {
-		if has(n, form.keys...) {
-			before := len(d.problems)
-			form.shape(d, n, "limit")
-			if len(d.problems) == before {
-				d.later(n, "limit "+form.keys[0])
-			}
-			return nil
-		}
-	}
-	return d.limit(n, "limit")
 }
 
 // newKey reads {admit: true} or {limit: {rate, burst}}.

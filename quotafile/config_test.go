@@ -64,7 +64,7 @@ auto_merge: false
 	a := &rlc.Service{
 		Name: "a", Profile: "http", Timezone: "Europe/Paris", Mode: rlc.Enforce,
 		Buckets: []rlc.Bucket{{
-			Name: "b", Role: rlc.QuotaRole, Mode: rlc.Enforce, Algorithm: "token_bucket", OnFailure: "local",
+			Name: "b", Role: rlc.QuotaRole, Mode: rlc.Enforce, Algorithm: "token_bucket", Scope: "global", OnFailure: "local",
 			Policy: &rlc.PolicySpec{Kind: "historical", Params: rlc.Params{"headroom": 0.5}}, Guards: guards, Line: 4,
 		}},
 		Unmatched: rlc.Unmatched{Mode: rlc.Enforce, Limit: &rlc.Limit{Rate: 50, Burst: 100}},
@@ -81,8 +81,8 @@ auto_merge: false
 	b := &rlc.Service{
 		Name: "bb", Profile: "grpc", Timezone: "UTC", Mode: rlc.Shadow,
 		Buckets: []rlc.Bucket{
-			{Name: "b", Role: rlc.QuotaRole, Mode: rlc.Enforce, Algorithm: "token_bucket", OnFailure: "local", Policy: &rlc.PolicySpec{Kind: "recent", Params: rlc.Params{}}, Guards: own, Line: 13},
-			{Name: "c", Role: rlc.QuotaRole, Mode: rlc.Shadow, Algorithm: "token_bucket", OnFailure: "local", Match: map[string]rlc.Pattern{"caller": {Kind: rlc.Exact, Values: []string{"x"}}},
+			{Name: "b", Role: rlc.QuotaRole, Mode: rlc.Enforce, Algorithm: "token_bucket", Scope: "global", OnFailure: "local", Policy: &rlc.PolicySpec{Kind: "recent", Params: rlc.Params{}}, Guards: own, Line: 13},
+			{Name: "c", Role: rlc.QuotaRole, Mode: rlc.Shadow, Algorithm: "token_bucket", Scope: "global", OnFailure: "local", Match: map[string]rlc.Pattern{"caller": {Kind: rlc.Exact, Values: []string{"x"}}},
 				Policy: &rlc.PolicySpec{Kind: "predictive", Params: rlc.Params{"horizon": "7d"}}, Guards: guards, Line: 14},
 		},
 		Unmatched: rlc.Unmatched{Mode: rlc.Enforce, Limit: &rlc.Limit{}},

@@ -55,21 +55,14 @@ func (o *object) need(key string) *yaml.Node {
 	return n
 }
 
-// unsupported checks the shape of a key that this version does not build yet
-// and refuses it by name.
-func (o *object) unsupported(key string, shape shape) {
+// read reads a key that may be left out, if this version acts on it; else it
+// checks it and refuses it by name.
+func (o *object) read(key string, read func(n *yaml.Node)) {
 	if n := o.get(key); n != nil {
 		before := len(o.d.problems)
-		shape(o.d, n, key)
-		if len(o.d.problems) == before {
-			o.d.later(n, key)
-		}
+		read(n)
+		o.d.gate(n, key, before)
 	}
-}
-
-// later refuses a key or value that a coming version will know.
-func (d *doc) later(n *yaml.Node, what string) {
-	d.refuse(n, "", "%s: not supported by this version", what)
 }
 
 // done refuses every key that was not asked for.

@@ -10,13 +10,13 @@ type Place struct {
 
 // ReadGenerated is the fast way to read a quotas.yaml.
 func ReadGenerated(data []byte) (string, []Place, bool) {
-	service, lines, ok := readGenerated(data)
+	service, lines, ok := readGenerated(data, nil)
 	return service, places(lines), ok
 }
 
 // ReadByYAML is the slow way.
 func ReadByYAML(data []byte) (string, []Place, []rlc.Problem) {
-	p := &parser{alone: true}
+	p := &parser{alone: true} // no gates
 	service, lines, problems := p.quotasByYAML("quotas.yaml", data)
 	return service, places(lines), problems
 }
@@ -28,3 +28,20 @@ func places(lines []line) []Place {
 	}
 	return all
 }
+
+// ParseUngated is Parse with everything acted on.
+func ParseUngated(files rlc.Files) *Config {
+	p := newParser(nil)
+	p.gates = nil
+	p.parse(files)
+	return p.config
+}
+
+// ParseQuotasUngated is ParseQuotas with everything acted on.
+func ParseQuotasUngated(data []byte) (string, []rlc.Quota, []rlc.Problem) {
+	p := &parser{alone: true}
+	return p.parseQuotas("quotas.yaml", data)
+}
+
+// Unsupported is what is read and refused by name.
+func Unsupported() []string { return unsupported() }

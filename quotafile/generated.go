@@ -2,6 +2,7 @@ package quotafile
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -15,8 +16,8 @@ import (
 // million quotas. It returns false for any other file, valid or not; the YAML
 // parser then says what is wrong with it, if anything is. Both give the same
 // quotas for the files that this one reads.
-func readGenerated(data []byte) (service string, lines []line, ok bool) {
-	r := generated{rest: data}
+func readGenerated(data []byte, gates []string) (service string, lines []line, ok bool) {
+	r := generated{rest: data, gates: gates}
 	for r.peek("#") {
 		if !quotable(r.next()) {
 			return "", nil, false
@@ -35,19 +36,17 @@ func readGenerated(data []byte) (service string, lines []line, ok bool) {
 		return "", nil, false
 	}
 	lines = make([]line, 0, bytes.Count(r.rest, []byte("\n  - "))+1)
-	before := ""
+	before := "" // the key of the line before
 	for len(r.rest) > 0 {
 		l := line{line: r.line + 1, column: 5}
 		if len(lines) == MaxQuotas || !r.quota(&l.Quota) {
 			return "", nil, false
 		}
-		// Sorted and distinct: a NUL sorts a bucket before those that it is a
-		// prefix of.
-		id := l.Bucket + "\x00" + l.Key.String()
-		if len(lines) > 0 && id <= before {
+		key := l.Key.String()
+		if n := len(lines); n > 0 && compareQuotas(&lines[n-1].Quota, before, &l.Quota, key) >= 0 {
 			return "", nil, false
 		}
-		before = id
+		before = key
 		lines = append(lines, l)
 	}
 	return service, lines, len(lines) > 0
@@ -55,8 +54,9 @@ func readGenerated(data []byte) (service string, lines []line, ok bool) {
 
 // generated is a file being read line by line.
 type generated struct {
-	rest []byte
-	line int // lines read
+	rest  []byte
+	line  int      // lines read
+	gates []string // what the slow way refuses by name
 }
 
 // next takes a line, without its end. It is nil where no complete line is left.
@@ -86,29 +86,32 @@ func (r *generated) quota(q *rlc.Quota) bool {
 			return false
 		}
 	}
-	rate, ok := after(r.next(), ratePrefix)
-	if !ok || !decimal(rate) {
+	if !r.word(regionPrefix, &q.Region) || !r.word(zonePrefix, &q.Zone) || q.Region != "" && q.Zone != "" {
 		return false
 	}
-	f, err := strconv.ParseFloat(rate, 64)
-	if err != nil {
+	rate, ok1 := after(r.next(), ratePrefix)
+	burst, ok2 := after(r.next(), burstPrefix)
+	if !ok1 || !ok2 {
 		return false
 	}
-	burst, ok := after(r.next(), burstPrefix)
-	if !ok || len(burst) > 12 || !decimal(burst) {
-		return false
-	}
-	n, err := strconv.ParseInt(burst, 10, 64)
-	if err != nil {
-		return false
-	}
-	q.Limit = rlc.Limit{Rate: rlc.Rate(f), Burst: rlc.Burst(n)}
-	if q.Limit.Valid() != nil || (f == 0) != (n == 0) || f == 0 && rate != "0" {
+	if q.Limit, ok = generatedLimit(rate, burst); !ok {
 		return false
 	}
 	if r.peek(shadowLine + "\n") {
 		r.next()
 		q.Mode = rlc.Shadow
+	}
+	if r.peek(windowsPrefix) {
+		s, _ := after(r.next(), windowsPrefix)
+		if q.Windows, ok = generatedWindows(s); !ok || slices.Contains(r.gates, "windows") {
+			return false
+		}
+	}
+	if r.peek(hoursPrefix) {
+		s, _ := after(r.next(), hoursPrefix)
+		if q.Hours, ok = generatedHours(s); !ok || slices.Contains(r.gates, "hours") {
+			return false
+		}
 	}
 	if r.peek(whyPrefix + `"`) {
 		if q.Why, ok = scalarAfter(r.next(), whyPrefix); !ok || q.Why == "" {
@@ -118,8 +121,20 @@ func (r *generated) quota(q *rlc.Quota) bool {
 	return true
 }
 
+// word reads a line with a region's or zone's name, where there is one.
+func (r *generated) word(prefix string, into *string) bool {
+	if !r.peek(prefix) {
+		return true
+	}
+	name, ok := scalarAfter(r.next(), prefix)
+	*into = name
+	return ok && plainSegment(strings.ToLower(name)) && !slices.Contains(r.gates, strings.TrimSpace(strings.TrimSuffix(prefix, ": ")))
+}
+
 const (
 	bucketPrefix = "  - bucket: "
+	regionPrefix = "    region: "
+	zonePrefix   = "    zone: "
 	keyPrefix    = "    key: {"
 	ratePrefix   = "    rate: "
 	burstPrefix  = "    burst: "
@@ -136,16 +151,31 @@ func generatedRank(l []byte) int {
 		}
 		return 0
 	}
-	for i, prefix := range []string{ratePrefix, burstPrefix} {
-		if v, ok := after(l, prefix); ok && decimal(v) {
+	for i, prefix := range []string{regionPrefix, zonePrefix} {
+		if _, ok := scalarAfter(l, prefix); ok {
 			return 3 + i
 		}
 	}
+	for i, prefix := range []string{ratePrefix, burstPrefix} {
+		if v, ok := after(l, prefix); ok && decimal(v) {
+			return 5 + i
+		}
+	}
 	if string(l) == shadowLine {
-		return 5
+		return 7
+	}
+	if s, ok := after(l, windowsPrefix); ok {
+		if _, ok := generatedWindows(s); ok {
+			return 8
+		}
+	}
+	if s, ok := after(l, hoursPrefix); ok {
+		if _, ok := generatedHours(s); ok {
+			return 9
+		}
 	}
 	if _, ok := scalarAfter(l, whyPrefix); ok {
-		return 6
+		return 10
 	}
 	if _, ok := scalarAfter(l, bucketPrefix); ok {
 		return 1

@@ -2,6 +2,7 @@ package quotafile
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 	_ "time/tzdata" // a time zone must mean the same on every machine that validates
@@ -17,6 +18,8 @@ type layer struct {
 	profile   string
 	timezone  string
 	mode      rlc.Mode
+	algorithm string
+	onFailure string
 	policy    *rlc.PolicySpec
 	guards    rlc.Guards
 	unmatched *rlc.Unmatched // an empty mode is silent
@@ -24,13 +27,17 @@ type layer struct {
 	counters  rlc.Counters
 	maxSeries int
 	exclude   []rlc.Window
+	events    []rlc.Event
+	freeze    []rlc.Freeze
+	autoMerge *rlc.AutoMerge
+	merges    bool // auto_merge was written, if only as false
 
 	profileAt *yaml.Node
 }
 
 // defaults reads defaults.yaml.
 func (p *parser) defaults(file string, data []byte) (layer, []rlc.Problem) {
-	d, o := open(file, kindDefaults, data, MaxFile)
+	d, o := p.open(file, kindDefaults, data, MaxFile)
 	if o == nil {
 		return layer{}, d.problems
 	}
@@ -73,9 +80,11 @@ func (p *parser) layer(d *doc, o *object) layer {
 	if n := o.get("exclude"); n != nil {
 		l.exclude = d.exclude(n)
 	}
-	o.unsupported("events", eventsShape)
-	o.unsupported("freeze", freezeShape)
-	d.autoMerge(o.get("auto_merge"))
+	o.read("events", func(n *yaml.Node) { l.events = d.events(n) })
+	o.read("freeze", func(n *yaml.Node) { l.freeze = d.freeze(n) })
+	if n := o.get("auto_merge"); n != nil {
+		l.autoMerge, l.merges = d.autoMerge(n), true
+	}
 	return l
 }
 
@@ -86,8 +95,8 @@ func (p *parser) bucketDefaults(d *doc, n *yaml.Node, l *layer) {
 		return
 	}
 	l.mode = d.mode(o.get("mode"))
-	d.algorithm(o.get("algorithm"))
-	d.onFailure(o.get("on_failure"))
+	l.algorithm = d.choiceOf(o.get("algorithm"), "algorithm", "", rlc.Algorithms()...)
+	l.onFailure = d.choiceOf(o.get("on_failure"), "on_failure", "", rlc.FailLocal, rlc.FailOpen, rlc.FailClosed)
 	l.policy = p.policySpec(d, o.get("policy"))
 	l.guards = d.guards(o.get("guards"))
 	o.done()
@@ -111,15 +120,21 @@ func (l layer) over(base layer) layer {
 		profile:   first(l.profile, base.profile),
 		timezone:  first(l.timezone, base.timezone),
 		mode:      rlc.Mode(first(string(l.mode), string(base.mode))),
+		algorithm: first(l.algorithm, base.algorithm),
+		onFailure: first(l.onFailure, base.onFailure),
 		policy:    l.policy,
 		guards:    guardsOver(l.guards, base.guards),
 		unmatched: l.unmatched,
 		maxQuotas: positive(l.maxQuotas, base.maxQuotas),
 		counters:  rlc.Counters{Max: positive(l.counters.Max, base.counters.Max), OnFull: first(l.counters.OnFull, base.counters.OnFull)},
 		maxSeries: positive(l.maxSeries, base.maxSeries),
-		// Incidents add up: the organisation's stays one for a service that
-		// declares its own.
-		exclude:   append(append([]rlc.Window(nil), base.exclude...), l.exclude...),
+		// Incidents, events and freezes add up: the organisation's stays one for
+		// a service that declares its own.
+		exclude:   append(slices.Clone(base.exclude), l.exclude...),
+		events:    append(slices.Clone(base.events), l.events...),
+		freeze:    append(slices.Clone(base.freeze), l.freeze...),
+		autoMerge: l.autoMerge,
+		merges:    l.merges,
 		profileAt: l.profileAt,
 	}
 	if r.policy == nil {
@@ -127,6 +142,9 @@ func (l layer) over(base layer) layer {
 	}
 	if r.unmatched == nil {
 		r.unmatched = base.unmatched
+	}
+	if !r.merges {
+		r.autoMerge, r.merges = base.autoMerge, base.merges
 	}
 	return r
 }
@@ -137,6 +155,8 @@ func builtin() layer {
 		profile:   "rlc",
 		timezone:  "UTC",
 		mode:      rlc.Shadow,
+		algorithm: rlc.TokenBucket,
+		onFailure: rlc.FailLocal,
 		policy:    &rlc.PolicySpec{Kind: "historical", Params: rlc.Params{}},
 		guards:    rlc.DefaultGuards(),
 		unmatched: &rlc.Unmatched{},
@@ -294,25 +314,6 @@ func (d *doc) mode(n *yaml.Node) rlc.Mode {
 	return rlc.Mode(m)
 }
 
-// algorithm accepts token_bucket and refuses those of coming versions.
-func (d *doc) algorithm(n *yaml.Node) {
-	d.only(n, "algorithm", "token_bucket", "sliding_window", "fixed_window", "concurrency", "drop_ratio")
-}
-
-// onFailure accepts local and refuses what coming versions know.
-func (d *doc) onFailure(n *yaml.Node) { d.only(n, "on_failure", "local", "open", "closed") }
-
-// only accepts one word, refuses the later ones as not supported and others as
-// not known.
-func (d *doc) only(n *yaml.Node, what, word string, later ...string) {
-	if n == nil {
-		return
-	}
-	if s, ok := d.choice(n, what, append([]string{word}, later...)...); ok && s != word {
-		d.later(n, what+" "+s)
-	}
-}
-
 // unmatched reads the word admit, or {mode, limit}.
 func (d *doc) unmatched(n *yaml.Node) *rlc.Unmatched {
 	if n.Kind == yaml.ScalarNode && n.Value == "admit" {
@@ -379,9 +380,18 @@ func (d *doc) timezone(n *yaml.Node) string {
 	if !ok {
 		return ""
 	}
-	if _, err := time.LoadLocation(s); err != nil || s == "Local" || len(s) > 63 {
+	if !knownZone(s) {
 		d.refuse(n, "write an IANA name such as Europe/Paris", "timezone: %s is not known", show(s))
 		return ""
 	}
 	return s
+}
+
+// knownZone reports whether s is an IANA time zone's name.
+func knownZone(s string) bool {
+	if s == "" || s == "Local" || len(s) > 63 {
+		return false
+	}
+	_, err := time.LoadLocation(s)
+	return err == nil
 }

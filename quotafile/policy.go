@@ -16,7 +16,7 @@ import (
 // policy reads a policy.yaml and resolves it over defaults.yaml. The service
 // is nil when an error was found; its name is returned where it was readable.
 func (p *parser) policy(file string, data []byte, base layer) (*rlc.Service, string, []rlc.Problem) {
-	d, o := open(file, kindPolicy, data, MaxFile)
+	d, o := p.open(file, kindPolicy, data, MaxFile)
 	if o == nil {
 		return nil, "", d.problems
 	}
@@ -35,11 +35,12 @@ func (p *parser) policy(file string, data []byte, base layer) (*rlc.Service, str
 	if n := o.get("capacity"); n != nil {
 		s.Capacity = d.capacity(n)
 	}
+	s.Events, s.Freeze, s.AutoMerge = l.events, l.freeze, l.autoMerge
 	raw := p.buckets(d, o.need("buckets"), s, l)
-	o.unsupported("aliases", aliasesShape)
-	o.unsupported("failover", loseShape)
-	o.unsupported("sensitive", secretShape)
-	o.unsupported("targets", targetsShape)
+	o.read("aliases", func(n *yaml.Node) { s.Aliases = d.aliases(n) })
+	o.read("failover", func(n *yaml.Node) { s.Failover = d.failover(n) })
+	o.read("sensitive", func(n *yaml.Node) { s.Sensitive = d.sensitive(n) })
+	o.read("targets", func(n *yaml.Node) { s.Targets = d.targets(n) })
 	o.done()
 
 	profile := p.useProfile(d, l, s.Profile)
@@ -94,31 +95,40 @@ func (p *parser) useProfile(d *doc, l layer, name string) *rlc.Profile {
 	return nil
 }
 
-// capacity reads {rate, burst, reserve, evidence}. Burst may be left out.
+// capacity reads {rate, burst, reserve, evidence}, or {per_instance, instances}
+// for rate and burst. Burst may be left out.
 func (d *doc) capacity(n *yaml.Node) *rlc.Capacity {
-	if has(n, "per_instance", "instances") {
-		before := len(d.problems)
-		instancesShape(d, n, "capacity")
-		if len(d.problems) == before {
-			d.later(n, "capacity per_instance")
-		}
-		return nil
-	}
 	o := d.object(n, "capacity")
 	if o == nil {
 		return nil
 	}
-	rate, ok := d.within(o.need("rate"), "capacity rate", 0, rlc.MaxRate)
-	if ok && rate == 0 {
-		d.refuse(o.get("rate"), "leave capacity out where it is not known", "capacity rate is 0")
+	before := len(d.problems)
+	rate := func(key string) rlc.Rate {
+		r, ok := d.within(o.need(key), "capacity "+key, 0, rlc.MaxRate)
+		if ok && r == 0 {
+			d.refuse(o.get(key), "leave capacity out where it is not known", "capacity %s is 0", key)
+		}
+		return rlc.Rate(r)
 	}
-	burst, _ := d.integer(o.get("burst"), "capacity burst", 1, rlc.MaxRate)
+	c := &rlc.Capacity{}
+	perInstance := has(n, "per_instance", "instances")
+	if perInstance {
+		c.PerInstance = rate("per_instance")
+		c.Instances, _ = d.str(o.need("instances"), "instances")
+	} else {
+		c.Rate = rate("rate")
+		burst, _ := d.integer(o.get("burst"), "capacity burst", 1, rlc.MaxRate)
+		c.Burst = rlc.Burst(burst)
+	}
 	reserve, _ := d.within(o.get("reserve"), "capacity reserve", 0, 0.99)
-	c := &rlc.Capacity{Rate: rlc.Rate(rate), Burst: rlc.Burst(burst), Reserve: rlc.Ratio(reserve)}
+	c.Reserve = rlc.Ratio(reserve)
 	if e := o.get("evidence"); e != nil {
 		c.Evidence, _ = d.str(e, "evidence")
 	}
 	o.done()
+	if perInstance {
+		d.gate(n, "capacity per_instance", before)
+	}
 	return c
 }
 
@@ -180,7 +190,7 @@ func (p *parser) checkBuckets(d *doc, s *rlc.Service, profile *rlc.Profile, raw 
 		if b.Policy != nil && b.Policy.Kind == "capacity" && s.Capacity == nil {
 			d.refuse(at, "declare it: capacity: {rate: 1000}", "bucket %q takes its limit from the service's capacity, and none is declared", b.Name)
 		}
-		if len(b.Each) > 0 && b.Limit == nil && b.NewKey.Limit == nil && !hasCap && !warned {
+		if len(b.Each) > 0 && !b.ByHand() && b.NewKey.Limit == nil && !hasCap && !warned {
 			warned = true
 			d.warn(at.Line, at.Column, "add {name: whole-service, role: cap, policy: {kind: capacity}} with the service's capacity: {rate: …}, or a new_key limit",
 				"bucket %q admits new keys and no cap bounds their sum", b.Name)
@@ -221,10 +231,12 @@ func orphans(file string, s *rlc.Service, lines []line) []rlc.Problem {
 		switch b := s.Bucket(q.Bucket); {
 		case b == nil:
 			message = fmt.Sprintf("quota for bucket %q, which policy.yaml does not have", q.Bucket)
-		case b.Limit != nil:
+		case b.ByHand():
 			message = fmt.Sprintf("quota for bucket %q, whose limit is written in policy.yaml", q.Bucket)
 		case !sameKeys(q.Key, b.Each):
 			message = fmt.Sprintf("quota for bucket %q has the key %q, but the bucket counts each [%s]", q.Bucket, q.Key.String(), strings.Join(b.Each, ", "))
+		case q.Region != "" && b.Scope != rlc.ScopeRegion, q.Zone != "" && b.Scope != rlc.ScopeZone:
+			message = fmt.Sprintf("quota of %s for bucket %q, whose scope is %s", q.Region+q.Zone, q.Bucket, b.Scope)
 		default:
 			continue
 		}

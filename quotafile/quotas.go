@@ -25,7 +25,11 @@ type line struct {
 // ParseQuotas reads a quotas.yaml on its own. The quotas are nil when an error
 // was found; the service is returned wherever its name was readable.
 func ParseQuotas(file string, data []byte) (service string, quotas []rlc.Quota, problems []rlc.Problem) {
-	p := &parser{alone: true}
+	p := &parser{alone: true, gates: unsupported()}
+	return p.parseQuotas(file, data)
+}
+
+func (p *parser) parseQuotas(file string, data []byte) (service string, quotas []rlc.Quota, problems []rlc.Problem) {
 	service, lines, problems := p.quotas(file, data)
 	if len(errorsOf(problems)) > 0 {
 		return service, nil, problems
@@ -40,7 +44,7 @@ func ParseQuotas(file string, data []byte) (service string, quotas []rlc.Quota, 
 // quotas reads a quotas.yaml.
 func (p *parser) quotas(file string, data []byte) (string, []line, []rlc.Problem) {
 	if len(data) <= MaxQuotasFile {
-		if service, lines, ok := readGenerated(data); ok && p.inPlace(file, service) {
+		if service, lines, ok := readGenerated(data, p.gates); ok && p.inPlace(file, service) {
 			return service, lines, nil
 		}
 	}
@@ -49,7 +53,7 @@ func (p *parser) quotas(file string, data []byte) (string, []line, []rlc.Problem
 
 // quotasByYAML reads any quotas.yaml.
 func (p *parser) quotasByYAML(file string, data []byte) (string, []line, []rlc.Problem) {
-	d, o := open(file, kindQuotas, data, MaxQuotasFile)
+	d, o := p.open(file, kindQuotas, data, MaxQuotasFile)
 	if o == nil {
 		return "", nil, d.problems
 	}
@@ -90,6 +94,7 @@ func (d *doc) quota(n *yaml.Node) (rlc.Quota, bool) {
 	if k := o.get("key"); k != nil {
 		q.Key = d.key(k)
 	}
+	d.place(o, &q)
 	if l := d.rateAndBurst(o); l != nil {
 		q.Limit = *l
 	}
@@ -103,10 +108,8 @@ func (d *doc) quota(n *yaml.Node) (rlc.Quota, bool) {
 	if w := o.get("why"); w != nil {
 		q.Why, _ = d.str(w, "why")
 	}
-	o.unsupported("windows", windowsShape)
-	o.unsupported("hours", hoursShape)
-	o.unsupported("region", aString)
-	o.unsupported("zone", aString)
+	o.read("windows", func(n *yaml.Node) { q.Windows = d.quotaWindows(n) })
+	o.read("hours", func(n *yaml.Node) { q.Hours = d.quotaHours(n) })
 	o.done()
 	return q, len(d.problems) == before
 }
@@ -138,7 +141,7 @@ func (d *doc) key(n *yaml.Node) rlc.Key {
 // header is the comment at the top of every generated file.
 const header = "# Written by rlc from policy.yaml and traffic history. People edit policy.yaml.\n"
 
-// MarshalQuotas renders a quotas.yaml: sorted by bucket and key, one form for
+// MarshalQuotas renders a quotas.yaml: sorted by bucket, key and place, one form for
 // each value, so that equal quotas are equal bytes and an unchanged quota is
 // an unchanged line. What ParseQuotas accepts it reads back as the same
 // values. Numbers are written in full: whoever computes them rounds them.
@@ -175,7 +178,7 @@ func writeQuotas(b *bytes.Buffer, quotas []rlc.Quota) {
 		sorted[i] = entry{quotas[i].Key.String(), &quotas[i]}
 	}
 	slices.SortStableFunc(sorted, func(a, b entry) int {
-		return cmp.Or(strings.Compare(a.quota.Bucket, b.quota.Bucket), strings.Compare(a.key, b.key))
+		return compareQuotas(a.quota, a.key, b.quota, b.key)
 	})
 	b.WriteString("\nquotas:\n")
 	for _, e := range sorted {
@@ -194,6 +197,14 @@ func writeQuotas(b *bytes.Buffer, quotas []rlc.Quota) {
 			}
 			b.WriteByte('}')
 		}
+		if q.Region != "" {
+			b.WriteString("\n" + regionPrefix)
+			writeString(b, q.Region)
+		}
+		if q.Zone != "" {
+			b.WriteString("\n" + zonePrefix)
+			writeString(b, q.Zone)
+		}
 		b.WriteString("\n    rate: ")
 		b.WriteString(decimalText(float64(q.Rate)))
 		b.WriteString("\n    burst: ")
@@ -202,12 +213,19 @@ func writeQuotas(b *bytes.Buffer, quotas []rlc.Quota) {
 			b.WriteString("\n    mode: ")
 			writeString(b, string(q.Mode))
 		}
+		writeTimed(b, q)
 		if q.Why != "" {
 			b.WriteString("\n    why: ")
 			writeQuoted(b, q.Why)
 		}
 		b.WriteByte('\n')
 	}
+}
+
+// compareQuotas orders quotas as a file lists them: by bucket, key, region and
+// zone. The keys are given as text.
+func compareQuotas(a *rlc.Quota, aKey string, b *rlc.Quota, bKey string) int {
+	return cmp.Or(strings.Compare(a.Bucket, b.Bucket), strings.Compare(aKey, bKey), strings.Compare(a.Region, b.Region), strings.Compare(a.Zone, b.Zone))
 }
 
 // writeString writes s plain where every YAML reader takes it for the same

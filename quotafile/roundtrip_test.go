@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 	"pgregory.net/rapid"
@@ -39,6 +40,12 @@ func quotaLists() *rapid.Generator[[]rlc.Quota] {
 					q.Key[name] = text.Draw(t, name)
 				}
 			}
+			switch rapid.IntRange(0, 5).Draw(t, "place") {
+			case 0:
+				q.Region = rapid.SampledFrom([]string{"eu-west-1", "us", "no"}).Draw(t, "region")
+			case 1:
+				q.Zone = rapid.SampledFrom([]string{"eu-west-1a", "1b"}).Draw(t, "zone")
+			}
 			if seen[q.ID()] {
 				continue
 			}
@@ -47,6 +54,7 @@ func quotaLists() *rapid.Generator[[]rlc.Quota] {
 				q.Rate = rlc.Rate(rapid.OneOf(rapid.Float64Range(1e-9, rlc.MaxRate), rapid.Map(rapid.IntRange(1, 999), func(n int) float64 { return float64(n) / 10 })).Draw(t, "rate"))
 				q.Burst = rlc.Burst(rapid.Int64Range(1, rlc.MaxRate).Draw(t, "burst"))
 			}
+			timed(t, &q)
 			if rapid.Bool().Draw(t, "shadow") {
 				q.Mode = rlc.Shadow
 			}
@@ -59,13 +67,33 @@ func quotaLists() *rapid.Generator[[]rlc.Quota] {
 	})
 }
 
+// timed draws a quota's windows and hours.
+func timed(t *rapid.T, q *rlc.Quota) {
+	rate := rapid.Map(rapid.IntRange(1, 99999), func(n int) rlc.Rate { return rlc.Rate(n) / 100 })
+	at := time.Date(2026, 11, 27, 0, 0, 0, 0, time.UTC)
+	for range rapid.IntRange(-2, 3).Draw(t, "windows") {
+		w := rlc.QuotaWindow{From: at.Add(time.Duration(rapid.Int64Range(0, 1e13).Draw(t, "from")))}
+		w.Until = w.From.Add(time.Duration(rapid.Int64Range(1, 1e15).Draw(t, "length")))
+		if rapid.Bool().Draw(t, "open") {
+			w.Limit = rlc.Limit{Rate: rate.Draw(t, "rate"), Burst: rlc.Burst(rapid.IntRange(1, 1e6).Draw(t, "burst"))}
+		}
+		q.Windows, at = append(q.Windows, w), w.Until
+	}
+	if rapid.IntRange(0, 3).Draw(t, "has hours") == 0 {
+		q.Hours = &rlc.QuotaHours{From: at.Truncate(time.Hour), Rates: rapid.SliceOfN(rate, 1, 40).Draw(t, "rates")}
+	}
+}
+
 func sorted(quotas []rlc.Quota) []rlc.Quota {
 	s := slices.Clone(quotas)
 	slices.SortFunc(s, func(a, b rlc.Quota) int {
 		if c := strings.Compare(a.Bucket, b.Bucket); c != 0 {
 			return c
 		}
-		return strings.Compare(a.Key.String(), b.Key.String())
+		if c := strings.Compare(a.Key.String(), b.Key.String()); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Region+"\x00"+a.Zone, b.Region+"\x00"+b.Zone)
 	})
 	return s
 }
@@ -86,7 +114,7 @@ func TestQuotasSurviveARoundTrip(t *testing.T) {
 		if !reflect.DeepEqual(fast, slow) {
 			t.Fatalf("fast %+v\nslow %+v\n%s", fast, slow, data)
 		}
-		name, got, problems := quotafile.ParseQuotas("q", data)
+		name, got, problems := quotafile.ParseQuotasUngated(data)
 		if name != service || len(problems) > 0 || !reflect.DeepEqual(got, sorted(quotas)) {
 			t.Fatalf("%q %v\ngot  %+v\nwant %+v\n%s", name, problems, got, sorted(quotas), data)
 		}
@@ -198,6 +226,11 @@ func FuzzParse(f *testing.F) {
 // what the fast way reads, the slow way reads alike.
 func FuzzGenerated(f *testing.F) {
 	f.Add(quotafile.MarshalQuotas("s", nil))
+	day := time.Date(2026, 11, 27, 0, 0, 0, 0, time.UTC)
+	f.Add(quotafile.MarshalQuotas("s", []rlc.Quota{
+		{Bucket: "b", Region: "eu", Limit: rlc.Limit{Rate: 1, Burst: 1}, Windows: []rlc.QuotaWindow{{From: day, Until: day.Add(time.Hour)}, {From: day.Add(time.Hour), Until: day.Add(3 * time.Hour), Limit: rlc.Limit{Rate: 2.5, Burst: 5}}}},
+		{Bucket: "b", Zone: "eu-a", Limit: rlc.Limit{Rate: 1, Burst: 1}, Hours: &rlc.QuotaHours{From: day, Rates: []rlc.Rate{1, 2.5}}, Mode: rlc.Shadow, Why: "x"},
+	}))
 	for _, s := range awkward {
 		f.Add(quotafile.MarshalQuotas(s, []rlc.Quota{{Bucket: "b", Key: rlc.Key{"caller": s, "zone": s}, Limit: rlc.Limit{Rate: 1.5, Burst: 3}, Mode: rlc.Shadow, Why: s}, {Bucket: "c", Limit: rlc.Limit{Rate: 1, Burst: 1}}}))
 	}

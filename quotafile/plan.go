@@ -1,0 +1,211 @@
+package quotafile
+
+import (
+	"math"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/openrlc/rlc"
+)
+
+// maxList bounds each of the lists below.
+const maxList = 500
+
+// objects reads a list of mappings and hands over each.
+func (d *doc) objects(n *yaml.Node, what string, each func(o *object)) {
+	items := d.list(n, what)
+	if len(items) > maxList {
+		d.refuse(items[maxList], "", "%s lists more than %d", what, maxList)
+		return
+	}
+	for _, item := range items {
+		if o := d.object(item, what); o != nil {
+			each(o)
+			o.done()
+		}
+	}
+}
+
+// events reads [{name, from, until, multiply}].
+func (d *doc) events(n *yaml.Node) (all []rlc.Event) {
+	d.objects(n, "events", func(o *object) {
+		var e rlc.Event
+		e.Name, _ = d.word(o.need("name"), "event name")
+		e.From, e.Until, _ = d.span(o.need("from"), o.need("until"))
+		e.Multiply, _ = d.within(o.need("multiply"), "multiply", 0.01, 1000)
+		all = append(all, e)
+	})
+	return all
+}
+
+// freeze reads [{cron, for, allow}].
+func (d *doc) freeze(n *yaml.Node) (all []rlc.Freeze) {
+	d.objects(n, "freeze", func(o *object) {
+		var f rlc.Freeze
+		cron := o.need("cron")
+		if s, ok := d.str(cron, "cron"); ok {
+			if f.Cron = s; !validCron(s) {
+				d.refuse(cron, `write five fields: minute hour day month weekday, as "0 0 20 12 *"`, "cron: %s is not a schedule", show(s))
+			}
+		}
+		length := o.need("for")
+		var ok bool
+		if f.For, ok = d.duration(length, "for"); ok && f.For > 366*24*time.Hour {
+			d.refuse(length, "", "for: %s is longer than 366d", clip(length.Value))
+		}
+		if a := o.get("allow"); a != nil {
+			if f.Allow, _ = d.choice(a, "allow", "increases", "nothing"); f.Allow == "nothing" {
+				f.Allow = ""
+			}
+		}
+		all = append(all, f)
+	})
+	return all
+}
+
+// validCron reports whether s is five fields of numbers, ranges, steps and
+// lists within their bounds.
+func validCron(s string) bool {
+	fields := strings.Fields(s)
+	if len(fields) != 5 || len(s) > 200 {
+		return false
+	}
+	for i, bounds := range [5][2]int{{0, 59}, {0, 23}, {1, 31}, {1, 12}, {0, 7}} {
+		for _, part := range strings.Split(fields[i], ",") {
+			if !validCronPart(part, bounds[0], bounds[1]) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// validCronPart accepts *, 5, 1-5, and each with a step: */10.
+func validCronPart(part string, low, high int) bool {
+	number := func(s string, low, high int) (int, bool) {
+		n, err := strconv.Atoi(s)
+		return n, err == nil && s[0] != '+' && low <= n && n <= high
+	}
+	span, step, stepped := strings.Cut(part, "/")
+	if _, ok := number(step, 1, high); stepped && !ok {
+		return false
+	}
+	if span == "*" {
+		return true
+	}
+	from, to, ranged := strings.Cut(span, "-")
+	a, ok := number(from, low, high)
+	if !ranged || !ok {
+		return ok
+	}
+	b, ok := number(to, low, high)
+	return ok && a <= b
+}
+
+// aliases reads [{caller, was}].
+func (d *doc) aliases(n *yaml.Node) (all []rlc.Alias) {
+	was := map[string]bool{}
+	d.objects(n, "aliases", func(o *object) {
+		var a rlc.Alias
+		a.Caller, _ = d.name(o.need("caller"), "caller", MaxName)
+		a.Was, _ = d.name(o.need("was"), "was", MaxName)
+		switch {
+		case a.Was == "":
+		case a.Was == a.Caller:
+			d.refuse(o.get("was"), "", "was is the caller itself")
+		case was[a.Was]:
+			d.refuse(o.get("was"), "remove one", "aliases name %s twice", show(a.Was))
+		}
+		was[a.Was] = true
+		all = append(all, a)
+	})
+	return all
+}
+
+// failover reads [{lose, to: {region: share}}].
+func (d *doc) failover(n *yaml.Node) (all []rlc.Failover) {
+	lost := map[string]bool{}
+	d.objects(n, "failover", func(o *object) {
+		f := rlc.Failover{To: map[string]float64{}}
+		f.Lose, _ = d.word(o.need("lose"), "lose")
+		if lost[f.Lose] {
+			d.refuse(o.get("lose"), "remove one", "failover names %s twice", show(f.Lose))
+		}
+		lost[f.Lose] = f.Lose != ""
+		to := o.need("to")
+		if d.object(to, "to") != nil {
+			sum := 0.0
+			for i := 0; i < len(to.Content); i += 2 {
+				region := to.Content[i]
+				if !plainSegment(strings.ToLower(region.Value)) || region.Value == f.Lose {
+					d.refuse(region, "name another region", "to: %s cannot receive the traffic", show(region.Value))
+				}
+				share, _ := d.within(to.Content[i+1], "to "+clip(region.Value), 0, 1)
+				f.To[region.Value] = share
+				sum += share
+			}
+			if math.Abs(sum-1) > 1e-6 {
+				d.refuse(to, "write shares such as {us-east-1: 0.6, us-west-2: 0.4}", "to: the shares sum to %s, not 1", decimalText(math.Round(sum*1e6)/1e6))
+			}
+		}
+		all = append(all, f)
+	})
+	return all
+}
+
+// sensitive reads a list of attributes.
+func (d *doc) sensitive(n *yaml.Node) []string {
+	names := d.names(n, "sensitive")
+	for _, item := range d.list(n, "sensitive") {
+		if contains(names, item.Value) && !d.attribute(item, item.Value) {
+			return nil
+		}
+	}
+	return names
+}
+
+// targets reads [{kind, path}].
+func (d *doc) targets(n *yaml.Node) (all []rlc.Target) {
+	d.objects(n, "targets", func(o *object) {
+		var t rlc.Target
+		t.Kind, _ = d.choice(o.need("kind"), "target kind", "envoy-ratelimit")
+		at := o.need("path")
+		var ok bool
+		if t.Path, ok = d.name(at, "path", MaxName); ok && !ownPath(t.Path) {
+			d.refuse(at, "write a path such as platform/ratelimit/checkout.yaml", "path: %s is no file of the repository that people leave to rlc", show(t.Path))
+		}
+		all = append(all, t)
+	})
+	return all
+}
+
+// ownPath reports whether a rendered file may stand there: a YAML file inside
+// the repository that is none of its own.
+func ownPath(p string) bool {
+	if path.Clean(p) != p || path.IsAbs(p) || strings.HasPrefix(p, "..") || strings.ContainsAny(p, `\:`) || !strings.HasSuffix(p, ".yaml") {
+		return false
+	}
+	top, _, _ := strings.Cut(p, "/")
+	return kindOf(p) == "" && top != servicesDir && !strings.HasPrefix(top, ".")
+}
+
+// autoMerge reads false, or {max_change}.
+func (d *doc) autoMerge(n *yaml.Node) *rlc.AutoMerge {
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!bool" && n.Value == "false" {
+		return nil
+	}
+	before := len(d.problems)
+	o := d.object(n, "auto_merge")
+	if o == nil {
+		return nil
+	}
+	var a rlc.AutoMerge
+	a.MaxChange, _ = d.within(o.need("max_change"), "max_change", 0.001, 1)
+	o.done()
+	d.gate(n, "auto_merge", before)
+	return &a
+}
