@@ -24,7 +24,10 @@ type Tally struct {
 	// refused, charge 0. The fields below are its.
 	Worst     int
 	Remaining int64         // whole tokens left
-	Wait      time.Duration // until the request would be admitted; Forever where never
+	Wait      time.Duration // until the request would be admitted; 0 where it was, Forever where never
+	// Pace is how long an admitted request is to be held before it goes on: the
+	// longest wait of its leaky buckets, 0 without one.
+	Pace time.Duration
 }
 
 // OK reports whether every charge admitted.
@@ -32,11 +35,18 @@ func (t Tally) OK() bool { return t.Refused == 0 }
 
 // Add enters charge i's verdict; charges are added in order.
 func (t *Tally) Add(i int, v Verdict) {
-	worst := i == 0 || (!v.OK && (t.Refused == 0 || v.Wait > t.Wait))
-	if !v.OK {
-		t.Refused |= 1 << i
+	if v.OK {
+		if t.Refused == 0 {
+			t.Pace = max(t.Pace, v.Wait)
+		}
+		if i == 0 {
+			t.Remaining = v.Remaining
+		}
+		return
 	}
-	if worst {
+	if t.Refused == 0 || v.Wait > t.Wait {
 		t.Worst, t.Remaining, t.Wait = i, v.Remaining, v.Wait
 	}
+	t.Refused |= 1 << i
+	t.Pace = 0
 }

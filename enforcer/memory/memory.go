@@ -75,16 +75,23 @@ func (m *Memory) space(bucket string) *space {
 const sweepEvery = 1_000_000
 
 // find is the counter of a charge. Where there is none and create is set it is
-// made, unless the space is full: then it is the shared one, or nil.
+// made, unless the space is full: then it is the shared one, or nil. Without
+// create it is nil where there is none.
 func (m *Memory) find(sp *space, c *gcra.Charge, now int64, create bool) *counter {
 	sh := &sp.shard[maphash.String(sp.seed, c.Key)%shards]
 	sh.mu.RLock()
 	k := sh.counters[c.Key]
 	sh.mu.RUnlock()
-	if k != nil || !create {
+	full := c.Max > 0 && sp.live.Load() >= int64(c.Max)
+	switch {
+	case k != nil:
 		return k
+	case !create && full && c.Share:
+		return sp.rest
+	case !create:
+		return nil
 	}
-	if c.Max > 0 && sp.live.Load() >= int64(c.Max) {
+	if full {
 		if last := sp.swept.Load(); now-last >= sweepEvery && sp.swept.CompareAndSwap(last, now) {
 			m.sweep(sp, now)
 		}

@@ -52,6 +52,33 @@ func (s *Set) Take(_ context.Context, now, cost int64) (gcra.Tally, error) {
 	}
 }
 
+// Settle charges every counter with by tokens more, or gives them back where by
+// is negative, as gcra.Limit.Settle does. Now is that of the charge; with a
+// later one as much is given back as a counter owes. A counter that was evicted
+// since owed nothing. The error is always nil.
+func (s *Set) Settle(_ context.Context, now, by int64) error {
+	for i := range s.charges {
+		for !s.memory.settle(&s.charges[i], now, by) {
+		}
+	}
+	return nil
+}
+
+// settle is false where the counter was evicted meanwhile.
+func (m *Memory) settle(c *gcra.Charge, now, by int64) bool {
+	k := m.find(m.space(c.Bucket), c, now, by > 0)
+	if k == nil {
+		return true // it owes nothing, or was never counted
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.gone {
+		c.Limit.Settle(&k.state, now, by)
+		k.limit = &c.Limit
+	}
+	return !k.gone
+}
+
 // take charges the counters found; ok is false where one of them was evicted.
 func (s *Set) take(f *found, now, cost int64) (t gcra.Tally, ok bool) {
 	if len(f.counters) == 1 {
