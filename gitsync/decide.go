@@ -259,7 +259,7 @@ func (r *Repo) Settle(ctx context.Context, p rlc.Proposal) (rlc.Proposal, error)
 	}
 	segment := quotafile.PathSegment(p.Service)
 	var out rlc.Proposal
-	err := r.actOn(ctx, r.cfg.Fresh, segment, func(v *view, t tips, _ uint64) ([]move, error) {
+	err := r.actOn(ctx, r.cfg.Fresh, r.cfg.Epoch, segment, func(v *view, t tips, _ uint64) ([]move, error) {
 		out = p
 		return r.service(ctx, v, t, segment).settle(&out)
 	})

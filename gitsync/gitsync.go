@@ -78,6 +78,10 @@ type Config struct {
 	// Epoch is the leadership's; a write below the epoch that the repository
 	// already holds is rlc.ErrFenced. Nil carries the repository's on.
 	Epoch func() uint64
+	// Acting is the epoch of a person's act (Accept, Reject, Edit), which a
+	// replica that does not lead may carry out too: the leader's, as it knows
+	// it. Nil: Epoch.
+	Acting func() uint64
 
 	ReadOnly bool             // takes no lock beside a running rlc; every write is refused
 	Now      func() time.Time // the time of commits, time.Now by default
@@ -233,6 +237,22 @@ func (r *Repo) At(ctx context.Context, t time.Time) (rlc.Files, error) {
 	return files, err
 }
 
+// Version returns the files of the base branch as they were at v; rlc.ErrNotFound
+// where the branch never had that version.
+func (r *Repo) Version(ctx context.Context, v rlc.Version) (rlc.Files, error) {
+	var files rlc.Files
+	err := r.look(ctx, "", func(at *view, _ tips) (err error) {
+		i := int(v.Number) - 1
+		if i < 0 || i >= len(r.line.points) || r.line.points[i].epoch != v.Epoch {
+			return fmt.Errorf("%w: %s has no version %s", rlc.ErrNotFound, r.cfg.Branch, v)
+		}
+		at.dirs = maps.Clone(r.dirs)
+		files, err = at.files(r.line.points[i].tree, "")
+		return err
+	})
+	return files, err
+}
+
 // Rewritten reports whether a commit seen earlier is no longer on the base
 // branch's first-parent line. The empty hash never was, so it is not missed.
 func (r *Repo) Rewritten(ctx context.Context, lastSeen string) (bool, error) {
@@ -331,15 +351,20 @@ type move struct {
 	old, new plumbing.Hash
 }
 
-// act carries out what plan finds to do, in order, and starts over when a
-// reference moved meanwhile: plan looks outside first, so what was done already
-// is not done twice.
+// act is a person's act, or RLC's own where it leads.
 func (r *Repo) act(ctx context.Context, segment string, plan func(*view, tips, uint64) ([]move, error)) error {
-	return r.actOn(ctx, 0, segment, plan)
+	under := r.cfg.Acting
+	if under == nil {
+		under = r.cfg.Epoch
+	}
+	return r.actOn(ctx, 0, under, segment, plan)
 }
 
-// actOn is act on a mirror that may be as old as fresh at the first attempt.
-func (r *Repo) actOn(ctx context.Context, fresh time.Duration, segment string, plan func(*view, tips, uint64) ([]move, error)) error {
+// actOn carries out what plan finds to do, in order, and starts over when a
+// reference moved meanwhile: plan looks outside first, so what was done already
+// is not done twice. The mirror may be as old as fresh at the first attempt; the
+// writes are made under the epoch that under tells.
+func (r *Repo) actOn(ctx context.Context, fresh time.Duration, under func() uint64, segment string, plan func(*view, tips, uint64) ([]move, error)) error {
 	if r.cfg.ReadOnly {
 		return fmt.Errorf("%w: the repository is open read only", rlc.ErrRefused)
 	}
@@ -350,7 +375,7 @@ func (r *Repo) actOn(ctx context.Context, fresh time.Duration, segment string, p
 		var epoch uint64
 		var pack []byte
 		err := r.lookNow(ctx, fresh, segment, func(v *view, t tips) (err error) {
-			if epoch, err = r.fence(); err != nil {
+			if epoch, err = r.fence(under); err != nil {
 				return err
 			}
 			if moves, err = plan(v, t, epoch); err != nil || len(moves) == 0 {
@@ -366,7 +391,8 @@ func (r *Repo) actOn(ctx context.Context, fresh time.Duration, segment string, p
 			return err
 		}
 		fault.Hit("gitsync-committed")
-		err = r.carry(ctx, moves, epoch, pack)
+		still := func() bool { return under == nil || under() == epoch }
+		err = r.carry(ctx, moves, still, pack)
 		if !errors.Is(err, rlc.ErrConflict) || try == attempts {
 			fault.Hit("gitsync-moved")
 			return err
@@ -383,14 +409,17 @@ func (r *Repo) actOn(ctx context.Context, fresh time.Duration, segment string, p
 	}
 }
 
-// carry moves references, each only as the leader of the epoch that planned it.
-func (r *Repo) carry(ctx context.Context, moves []move, epoch uint64, pack []byte) error {
+// errEnded says that the leadership under which a write was planned is over.
+var errEnded = fmt.Errorf("%w: its epoch ended before the write", rlc.ErrFenced)
+
+// carry moves references, each only while the epoch that planned it stands.
+func (r *Repo) carry(ctx context.Context, moves []move, still func() bool, pack []byte) error {
 	if r.far != nil {
-		return r.carryFar(ctx, moves, epoch, pack)
+		return r.carryFar(ctx, moves, still, pack)
 	}
 	for _, m := range moves {
-		if r.cfg.Epoch != nil && r.cfg.Epoch() != epoch {
-			return fmt.Errorf("%w: epoch %d ended before the write", rlc.ErrFenced, epoch)
+		if !still() {
+			return errEnded
 		}
 		if m.old == m.new {
 			continue
@@ -404,12 +433,12 @@ func (r *Repo) carry(ctx context.Context, moves []move, epoch uint64, pack []byt
 
 // fence returns the epoch to write under, or rlc.ErrFenced when the base branch
 // holds a higher one.
-func (r *Repo) fence() (uint64, error) {
+func (r *Repo) fence(under func() uint64) (uint64, error) {
 	base := r.line.tip().epoch
-	if r.cfg.Epoch == nil {
+	if under == nil {
 		return base, nil
 	}
-	own := r.cfg.Epoch()
+	own := under()
 	if own < base {
 		return 0, fmt.Errorf("%w: epoch %d, the base branch holds %d", rlc.ErrFenced, own, base)
 	}

@@ -35,7 +35,7 @@ func (r *Repo) Publish(ctx context.Context, p rlc.Proposal) (rlc.Proposal, error
 	}
 	segment := quotafile.PathSegment(p.Service)
 	var out rlc.Proposal
-	err := r.act(ctx, segment, func(v *view, t tips, epoch uint64) ([]move, error) {
+	err := r.actOn(ctx, 0, r.cfg.Epoch, segment, func(v *view, t tips, epoch uint64) ([]move, error) {
 		out = p
 		out.Changes = slices.Clone(p.Changes)
 		out.Branch, out.Error = branchName(segment), ""

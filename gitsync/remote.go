@@ -224,11 +224,11 @@ func (r *Repo) packed(v *view, moves []move) ([]byte, error) {
 
 // carryFar carries moves out on the server. A move that another had made, or
 // that is found made after a push whose answer was lost, counts as done.
-func (r *Repo) carryFar(ctx context.Context, moves []move, epoch uint64, pack []byte) error {
+func (r *Repo) carryFar(ctx context.Context, moves []move, still func() bool, pack []byte) error {
 	moves = slices.DeleteFunc(slices.Clone(moves), func(m move) bool { return m.old == m.new })
 	for len(moves) > 0 {
-		if r.cfg.Epoch != nil && r.cfg.Epoch() != epoch {
-			return fmt.Errorf("%w: epoch %d ended before the write", rlc.ErrFenced, epoch)
+		if !still() {
+			return errEnded
 		}
 		n, err := r.far.push(ctx, moves, pack)
 		if errors.Is(err, rlc.ErrConflict) && r.landed(ctx, moves) {

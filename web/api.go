@@ -508,10 +508,7 @@ func (s *server) apiRun(v *visit) error {
 // --- snapshot, verdicts, overrides
 
 func (s *server) apiSnapshot(v *visit) error {
-	acks, err := s.Records.Acks(v.ctx())
-	if err != nil {
-		return err
-	}
+	acks := s.Truths.Acks()
 	commit, _ := s.Truths.Desired()
 	version, live := s.Truths.Live()
 	out := object{"snapshot": nil, "services": 0, "quotas": 0, "desired": object{"snapshot": commit.Version.String(), "commit": orNull(commit.Hash)}, "enforcers": list(acks)}

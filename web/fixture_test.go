@@ -64,6 +64,7 @@ type fixture struct {
 	history  map[string]rlc.History // service + "|" + quota id
 	counts   []rlc.Count
 	banners  []web.Banner
+	acks     []rlc.Ack
 	notReady []string
 
 	mu   sync.Mutex
@@ -325,7 +326,7 @@ func (f *fixture) store(t testing.TB, checkout, strange []traffic) {
 	}
 	sums = append(sums, rlc.ServiceSummary{Name: "pricing", Problem: "services/pricing/policy.yaml:5:64: unknown key", Updated: runAt})
 	must(f.db.SaveSummaries(ctx, sums))
-	must(f.db.SaveAck(ctx, rlc.Ack{Enforcer: "embedded", Version: f.version, At: now}))
+	f.acks = []rlc.Ack{{Enforcer: "embedded", Version: f.version, At: now}}
 	must(f.db.SetVerdict(ctx, rlc.Verdict{ID: "v1", Service: "checkout", Bucket: "callers", Key: rlc.Key{"caller": "batch-reports"}, Window: rlc.Window{From: runAt.Add(-8*24*time.Hour + 14*time.Hour), Until: runAt.Add(-8*24*time.Hour + 15*time.Hour), Reason: hostile[4]}, Actor: hostile[2], At: runAt},
 		rlc.AuditEntry{At: runAt, Actor: "ana", Action: "verdict.set", Object: "checkout"}))
 	f.banners = []web.Banner{{Level: "warn", Text: "The last run held quotas: history was missing or in doubt.", Detail: hostile[0], Since: runAt}}
@@ -393,6 +394,7 @@ func (f *fixture) summary(name string, owners []string, proposals []rlc.Proposal
 
 func (f *fixture) Desired() (rlc.Commit, *quotafile.Config) { return f.commit, f.desired }
 func (f *fixture) Live() (rlc.Version, *quotafile.Config)   { return f.version, f.live }
+func (f *fixture) Acks() []rlc.Ack                           { return f.acks }
 func (f *fixture) Banners() []web.Banner                    { return f.banners }
 func (f *fixture) Ready() []string                          { return f.notReady }
 

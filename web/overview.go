@@ -36,10 +36,7 @@ func (s *server) overview(v *visit) error {
 	if err != nil {
 		return err
 	}
-	acks, err := s.Records.Acks(ctx)
-	if err != nil {
-		return err
-	}
+	acks := s.Truths.Acks()
 	commit, desired := s.Truths.Desired()
 	version, live := s.Truths.Live()
 	now := s.Now().In(v.zone)
@@ -369,10 +366,7 @@ func (s *server) services(v *visit) error {
 			return err
 		}
 	}
-	acks, err := s.Records.Acks(v.ctx())
-	if err != nil {
-		return err
-	}
+	acks := s.Truths.Acks()
 	commit, _ := s.Truths.Desired()
 	version, live := s.Truths.Live()
 	sync := syncSign(commit, version, live != nil, acks)

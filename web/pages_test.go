@@ -200,11 +200,6 @@ func (c *counting) Runs(ctx context.Context, p rlc.Page) ([]rlc.Run, int, error)
 	return c.Records.Runs(ctx, p)
 }
 
-func (c *counting) Acks(ctx context.Context) ([]rlc.Ack, error) {
-	c.calls.Add(1)
-	return c.Records.Acks(ctx)
-}
-
 func (c *counting) LatestChanges(ctx context.Context, service string) ([]rlc.Change, error) {
 	c.calls.Add(1)
 	return c.Records.LatestChanges(ctx, service)

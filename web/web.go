@@ -28,7 +28,6 @@ type Records interface {
 	Verdicts(ctx context.Context, service string) ([]rlc.Verdict, error)
 	Summary(ctx context.Context, service string) (rlc.ServiceSummary, error)
 	Summaries(ctx context.Context, filter rlc.ServiceFilter, page rlc.Page) ([]rlc.ServiceSummary, int, error)
-	Acks(ctx context.Context) ([]rlc.Ack, error)
 }
 
 // Truths are what is desired and what is live. A nil config means that there
@@ -36,6 +35,7 @@ type Records interface {
 type Truths interface {
 	Desired() (rlc.Commit, *quotafile.Config)
 	Live() (rlc.Version, *quotafile.Config)
+	Acks() []rlc.Ack // the last word of each enforcer, by name
 }
 
 // History is what pages read of past and present traffic.

@@ -95,9 +95,6 @@ func configFlags(c *cobra.Command) {
 			usage += " (default " + k.Default + ")"
 		}
 		c.Flags().String(k.Flag(), "", usage)
-		if k.Unsupported {
-			c.Flags().Lookup(k.Flag()).Hidden = true
-		}
 	}
 }
 

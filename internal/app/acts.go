@@ -72,19 +72,25 @@ func (a *App) Run(ctx context.Context, ask planner.Ask) (rlc.Run, error) {
 	if err := a.known(ask.Service); err != nil {
 		return rlc.Run{}, err
 	}
-	ask = complete(ask)
-	run, err := a.Planner.Claim(ctx, ask)
-	if err != nil {
-		return rlc.Run{}, err
-	}
-	a.start(ask)
-	return run, nil
+	return a.ask(ctx, complete(ask))
 }
 
-// mayAct says why nothing may be computed or merged here now; nil where it may.
+// ask claims a run for whoever leads, and carries it where that is this
+// replica; elsewhere the leader finds it within a moment.
+func (a *App) ask(ctx context.Context, ask planner.Ask) (rlc.Run, error) {
+	claim := ask
+	claim.Epoch = a.leader.Load()
+	run, err := a.Planner.Claim(ctx, claim)
+	if err == nil && a.leads.Load() {
+		a.start(ask)
+	}
+	return run, err
+}
+
+// mayAct says why nothing may be computed or merged now; nil where it may.
 func (a *App) mayAct() error {
-	if !a.leads.Load() {
-		return fmt.Errorf("%w: this replica does not lead yet; try again in a few seconds", rlc.ErrFenced)
+	if a.leader.Load() == 0 {
+		return fmt.Errorf("%w: no replica leads yet; try again in a few seconds", rlc.ErrFenced)
 	}
 	if a.rewritten.Load() {
 		return fmt.Errorf("%w: history of the base branch was rewritten; look at it, then let RLC follow it with rlc follow", rlc.ErrRefused)
@@ -153,10 +159,11 @@ func (a *App) SetVerdict(ctx context.Context, v rlc.Verdict) error {
 	if err != nil {
 		return err
 	}
-	if a.mayAct() == nil {
-		a.start(complete(planner.Ask{Service: v.Service, Actor: v.Actor}))
+	if a.mayAct() != nil {
+		return nil
 	}
-	return nil
+	_, err = a.ask(ctx, complete(planner.Ask{Service: v.Service, Actor: v.Actor}))
+	return err
 }
 
 // FollowRewritten lets RLC follow a base branch whose history was rewritten, as
@@ -197,20 +204,29 @@ func (a *App) start(ask planner.Ask) {
 
 // carry runs ask to its end, counts it, and refreshes what pages read.
 func (a *App) carry(ctx context.Context, ask planner.Ask) (rlc.Run, error) {
-	begun := time.Now()
 	run, err := a.Planner.Run(ctx, ask)
-	a.metrics.ran(run, time.Since(begun), err)
 	if err != nil {
-		if errors.Is(err, context.Canceled) {
-			return run, err
+		if ctx.Err() != nil || errors.Is(err, rlc.ErrFenced) {
+			return run, err // the next leader carries it on
 		}
+		a.metrics.failed()
 		a.status.set("run", "bad", "The last run failed: quotas stay as they are.", err.Error())
 		return run, err
 	}
+	return run, a.conclude(ctx, run)
+}
+
+// conclude refreshes what pages and metrics say after a finished run. Only the
+// first time that it is told of a run counts.
+func (a *App) conclude(ctx context.Context, run rlc.Run) error {
+	if !a.status.first(run.ID) {
+		return nil
+	}
 	held, _, err := a.Records.RunChanges(ctx, run.ID, true, rlc.Page{Size: 1000})
 	if err != nil {
-		return run, err
+		return err
 	}
+	a.metrics.ran(run)
 	a.metrics.heldBy(held)
 	a.judge(run, held)
 	a.Nudge()
@@ -218,7 +234,7 @@ func (a *App) carry(ctx context.Context, ask planner.Ask) (rlc.Run, error) {
 	if run.Service == "" {
 		services = nil
 	}
-	return run, a.summaries.rebuild(ctx, a, services)
+	return a.summaries.rebuild(ctx, a, services)
 }
 
 // judge turns a finished run, and what it held, into the banner that it

@@ -24,7 +24,6 @@ import (
 	"github.com/openrlc/rlc/enforcer"
 	"github.com/openrlc/rlc/gitsync"
 	"github.com/openrlc/rlc/internal/config"
-	"github.com/openrlc/rlc/internal/distribute"
 	"github.com/openrlc/rlc/internal/planner"
 	"github.com/openrlc/rlc/internal/promhistory"
 	"github.com/openrlc/rlc/internal/promserver"
@@ -67,7 +66,7 @@ type App struct {
 	Registry  *prometheus.Registry
 	URL       string // where pages are, e.g. http://127.0.0.1:8080
 	Prom      string // where the Prometheus API is
-	hub       *distribute.Hub
+	bus       bus
 	policies  *policies.Registry
 	scheduler *scheduler.Scheduler
 	lock      *os.File // of the data folder
@@ -78,10 +77,13 @@ type App struct {
 	log       *slog.Logger
 	// recordFrom is Options.RecordFrom.
 	recordFrom time.Time
-	leading    sync.Mutex // one claim to leadership at a time
-	holder     string     // this process, in the leadership row
-	epoch      atomic.Uint64
+	leading    sync.Mutex    // one claim to leadership at a time
+	holder     string        // this process, in the leadership row
+	epoch      atomic.Uint64 // under which this replica led last; what it writes by itself is fenced by it
+	leader     atomic.Uint64 // whoever leads, as last heard; 0: unknown
 	leads      atomic.Bool
+	heard      chan struct{} // wakes listen
+	followed   followed
 	rewritten  atomic.Bool   // the base branch's history was; nothing is computed
 	nudge      chan struct{} // wakes the follower
 	running    atomic.Pointer[context.Context]
@@ -104,7 +106,7 @@ func Open(ctx context.Context, c config.Server, o Options) (_ *App, err error) {
 	if err := os.MkdirAll(c.Data, 0o700); err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
 	}
-	a := &App{Config: c, log: o.Log, recordFrom: o.RecordFrom, nudge: make(chan struct{}, 1), policies: policies.Builtin(), Registry: prometheus.NewRegistry()}
+	a := &App{Config: c, log: o.Log, recordFrom: o.RecordFrom, nudge: make(chan struct{}, 1), heard: make(chan struct{}, 1), policies: policies.Builtin(), Registry: prometheus.NewRegistry()}
 	defer func() {
 		if err != nil {
 			a.Close()
@@ -141,7 +143,7 @@ func Open(ctx context.Context, c config.Server, o Options) (_ *App, err error) {
 	if err := a.openRepository(ctx, o); err != nil {
 		return nil, err
 	}
-	if err := a.openEnforcer(); err != nil {
+	if err := a.openEnforcers(); err != nil {
 		return nil, err
 	}
 	if a.Planner, err = planner.New(planner.Config{
@@ -200,15 +202,6 @@ func (a *App) openRepository(ctx context.Context, o Options) (err error) {
 	return nil
 }
 
-func (a *App) openEnforcer() (err error) {
-	a.Enforcer, err = enforcer.New(enforcer.Config{Name: "embedded", StateDir: filepath.Join(a.Config.Data, "enforcer"), Registerer: a.Registry, Log: a.log})
-	if err != nil {
-		return fmt.Errorf("embedded enforcer: %w", err)
-	}
-	a.hub, err = distribute.New(distribute.Config{Log: a.log, Check: enforcer.Check, OnAck: a.acknowledged})
-	return err
-}
-
 // urlFile is where a running server notes its address for the command line.
 func (a *App) urlFile() string { return filepath.Join(a.Config.Data, "url") }
 
@@ -240,16 +233,8 @@ func (a *App) Serve(ctx context.Context) error {
 	}
 	g.Go(func() error { return a.watchToken(ctx) })
 	g.Go(func() error { return ended(ctx, a.Enforcer.Run(ctx)) })
-	g.Go(func() error {
-		return ended(ctx, a.hub.Follow(ctx, func(m distribute.Message) rlc.Ack {
-			if m.Snapshot != nil {
-				if err := a.Enforcer.Load(*m.Snapshot); err != nil {
-					a.log.Warn("snapshot refused", "version", m.Snapshot.Version, "err", err)
-				}
-			}
-			return a.Enforcer.Ack()
-		}))
-	})
+	g.Go(func() error { return ended(ctx, a.deliver(ctx)) })
+	g.Go(func() error { return a.listen(ctx) })
 	g.Go(func() error { return a.lead(ctx) })
 	g.Go(func() error { return a.follow(ctx) })
 	g.Go(func() error { return ended(ctx, a.scheduler.Run(ctx)) })
@@ -276,6 +261,9 @@ func (a *App) Close() error {
 	}
 	if a.Repo != nil {
 		errs = append(errs, a.Repo.Close())
+	}
+	if b, ok := a.bus.(interface{ Close() }); ok {
+		b.Close()
 	}
 	if a.History != nil {
 		a.History.Close()

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -58,9 +59,20 @@ func open(t *testing.T, dir string, files rlc.Files, set func(*config.Server)) *
 	if err != nil {
 		t.Fatal(err)
 	}
+	if a.Store != nil {
+		backfill(t, a.Store, time.Now().UTC().Truncate(time.Minute))
+	}
+	t.Cleanup(carry(t, a))
+	eventually(t, "ready", func() bool { return len(a.Ready()) == 0 })
+	return a
+}
+
+// carry runs a until the function that it returns is called for the first time.
+func carry(t *testing.T, a *app.App) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	t.Cleanup(func() {
+	go func() { done <- a.Serve(ctx) }()
+	return sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Errorf("server: %v", err)
@@ -69,15 +81,9 @@ func open(t *testing.T, dir string, files rlc.Files, set func(*config.Server)) *
 			t.Errorf("close: %v", err)
 		}
 	})
-	if a.Store != nil {
-		backfill(t, a, time.Now().UTC().Truncate(time.Minute))
-	}
-	go func() { done <- a.Serve(ctx) }()
-	eventually(t, "ready", func() bool { return len(a.Ready()) == 0 })
-	return a
 }
 
-func backfill(t *testing.T, a *app.App, now time.Time) {
+func backfill(t *testing.T, s *promserver.Server, now time.Time) {
 	t.Helper()
 	var in []promserver.LabelledSeries
 	for service, callers := range map[string]map[string]float64{
@@ -98,7 +104,7 @@ func backfill(t *testing.T, a *app.App, now time.Time) {
 			})
 		}
 	}
-	if err := a.Store.Backfill(t.Context(), in, nil); err != nil {
+	if err := s.Backfill(t.Context(), in, nil); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -537,8 +543,8 @@ func TestAnUndistributedSnapshotStaysSaid(t *testing.T) {
 	eventually(t, "a banner that the snapshot was not distributed", said)
 	when := time.Now()
 	eventually(t, "an enforcer confirms what it has", func() bool {
-		acks, err := a.Records.Acks(t.Context())
-		return err == nil && len(acks) == 1 && acks[0].At.After(when) && acks[0].Version == before
+		acks := a.Acks()
+		return len(acks) == 1 && acks[0].At.After(when) && acks[0].Version == before
 	})
 	if !said() {
 		t.Error("an acknowledgement of the old snapshot took the banner away")

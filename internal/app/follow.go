@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/openrlc/rlc"
-	"github.com/openrlc/rlc/internal/distribute"
 	"github.com/openrlc/rlc/internal/planner"
 	"github.com/openrlc/rlc/internal/scheduler"
 	"github.com/openrlc/rlc/quotafile"
@@ -35,6 +34,13 @@ type truths struct {
 	sent    map[rlc.Version]*quotafile.Config // distributed, not yet live
 	version rlc.Version
 	live    *quotafile.Config
+	acks    []rlc.Ack // by name; as last heard
+}
+
+func (t *truths) hear(acks []rlc.Ack) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.acks = acks
 }
 
 func (t *truths) desire() (rlc.Commit, *quotafile.Config) {
@@ -71,15 +77,21 @@ func (t *truths) distributing(v rlc.Version, c *quotafile.Config) {
 	t.sent[v] = c
 }
 
-func (t *truths) acknowledged(v rlc.Version) {
+// acknowledged takes it that every enforcer has v, or something newer; false
+// where v's content is not known.
+func (t *truths) acknowledged(v rlc.Version) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.live != nil && v == t.version {
+		return true
+	}
 	c, ok := t.sent[v]
-	if !ok || v.Compare(t.version) < 0 {
-		return
+	if !ok {
+		return false
 	}
 	t.version, t.live = v, c
 	maps.DeleteFunc(t.sent, func(o rlc.Version, _ *quotafile.Config) bool { return o.Compare(v) <= 0 })
+	return true
 }
 
 // each is what a bucket counts by: as the base branch has it, else, where its
@@ -125,15 +137,19 @@ func (a *App) claim(ctx context.Context) error {
 	epoch, leads, err := a.Records.Lead(ctx, leadership, a.holder, leaseTime, least)
 	if err != nil {
 		a.leads.Store(false)
+		a.leader.Store(0)
 		return err
 	}
+	a.leader.Store(epoch)
+	before := a.leads.Load()
 	if leads {
-		if !a.leads.Load() {
-			a.log.Info("leading", "epoch", epoch)
-		}
 		a.epoch.Store(epoch)
 	}
 	a.leads.Store(leads)
+	if leads != before {
+		a.log.Info("leadership", "leads", leads, "epoch", epoch)
+		a.Nudge()
+	}
 	return nil
 }
 
@@ -179,8 +195,9 @@ func (a *App) schedule() scheduler.Config {
 		}, {
 			Name: "housekeeping", Schedule: "41 3 * * *",
 			Run: func(ctx context.Context, slot scheduler.Slot) error {
-				err := a.Records.PruneRuns(ctx, slot.Time.AddDate(0, 0, -90))
-				return errors.Join(err, a.Records.PruneDays(ctx, slot.Time.AddDate(0, 0, -62)))
+				records := a.Records.Fenced(a.epoch.Load())
+				err := records.PruneRuns(ctx, slot.Time.AddDate(0, 0, -90))
+				return errors.Join(err, records.PruneDays(ctx, slot.Time.AddDate(0, 0, -62)))
 			},
 		}},
 	}
@@ -190,22 +207,37 @@ func (a *App) schedule() scheduler.Config {
 // edit fires a run of its service, and open proposals are settled by what
 // happened outside.
 func (a *App) follow(ctx context.Context) error {
-	tick := time.NewTicker(a.Config.Poll)
-	defer tick.Stop()
 	for {
-		if err := a.look(ctx); err != nil && ctx.Err() == nil {
+		err := a.look(ctx)
+		if err == nil {
+			err = a.Repo.Trouble() // what was fetched earlier still answers
+		}
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
 			a.status.set("repository", "bad", "The config repository cannot be read: quotas stay as they are.", err.Error())
 			a.log.Warn("follow", "err", err)
-		} else {
+		default:
 			a.status.clear("repository")
 		}
-		select {
-		case <-ctx.Done():
+		if !a.waitFor(ctx, a.nudge) {
 			return nil
-		case <-tick.C:
-		case <-a.nudge:
 		}
 	}
+}
+
+// waitFor waits for a signal, at most as long as polling does; false when ctx
+// ended.
+func (a *App) waitFor(ctx context.Context, signal <-chan struct{}) bool {
+	t := time.NewTimer(a.Config.Poll)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+	case <-signal:
+	}
+	return true
 }
 
 // Nudge makes the follower look at once.
@@ -226,8 +258,10 @@ func (a *App) look(ctx context.Context) error {
 		return fmt.Errorf("last followed commit: %w", err)
 	}
 	known, _ := a.Desired()
-	leads := a.leads.Load()
-	if known.Hash == head.Hash && (seen == head.Hash || !leads) {
+	// A new leader goes through the head once, whatever it did as a standby.
+	at := followed{head: head.Hash, epoch: a.mine()}
+	leads := at.epoch != 0
+	if known.Hash == head.Hash && (!leads || seen == head.Hash && a.followed == at) {
 		return a.settle(ctx)
 	}
 	if seen != "" && seen != head.Hash {
@@ -249,23 +283,33 @@ func (a *App) look(ctx context.Context) error {
 	if err := a.distribute(ctx, head, files, parsed); err != nil {
 		return err
 	}
+	// How far the branch was followed is the leader's to say: a standby must
+	// not swallow an edit that no run has answered.
+	if !leads {
+		return nil
+	}
 	if err := a.settle(ctx); err != nil {
 		return err
 	}
 	if err := a.summaries.rebuild(ctx, a, nil); err != nil {
 		return err
 	}
-	// How far the branch was followed is the leader's to say: a standby must
-	// not swallow an edit that no run has answered.
-	if !leads {
-		return nil
-	}
 	if seen != "" && seen != head.Hash {
 		if err := a.react(ctx, seen, head); err != nil {
 			return err
 		}
 	}
-	return a.Records.Fenced(a.epoch.Load()).Set(ctx, headKey, head.Hash)
+	if err := a.Records.Fenced(at.epoch).Set(ctx, headKey, head.Hash); err != nil {
+		return err
+	}
+	a.followed = at
+	return nil
+}
+
+// followed is how far the follower went, and as whom.
+type followed struct {
+	head  string
+	epoch uint64
 }
 
 // distribute sends head to the enforcers. A service whose own files do not
@@ -291,15 +335,7 @@ func (a *App) distribute(ctx context.Context, head rlc.Commit, files rlc.Files, 
 		return err
 	}
 	a.truths.distributing(head.Version, parsed)
-	err = a.hub.Publish(ctx, distribute.Message{Snapshot: &rlc.Snapshot{Version: head.Version, Commit: head.Hash, Files: files, RemovedBy: removers}})
-	if errors.Is(err, rlc.ErrRefused) || errors.Is(err, rlc.ErrInvalid) || errors.Is(err, rlc.ErrConflict) {
-		a.status.set("undistributed", "bad", fmt.Sprintf("Snapshot %s was not distributed: enforcers keep the last good quotas.", head.Version), err.Error())
-		return nil
-	}
-	if err == nil {
-		a.status.clear("undistributed")
-	}
-	return err
+	return a.send(ctx, rlc.Snapshot{Version: head.Version, Commit: head.Hash, Files: files, RemovedBy: removers})
 }
 
 // keepGood is head's files with the folders of its invalid services as the
@@ -381,21 +417,6 @@ func (a *App) removers(ctx context.Context, next *quotafile.Config) (string, err
 	return strings.Join(slices.Sorted(maps.Keys(people)), ", "), nil
 }
 
-// acknowledged takes an enforcer's word on what it has in force.
-func (a *App) acknowledged(ack rlc.Ack) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	if err := a.Records.SaveAck(ctx, ack); err != nil {
-		a.log.Warn("save acknowledgement", "err", err)
-	}
-	if ack.Refused != "" {
-		a.status.set("refused", "bad", fmt.Sprintf("Enforcer %s refused the newest snapshot and keeps %s.", ack.Enforcer, ack.Version), ack.Refused)
-		return
-	}
-	a.status.clear("refused")
-	a.truths.acknowledged(ack.Version)
-}
-
 // settle asks the repository what became of each open proposal.
 func (a *App) settle(ctx context.Context) error {
 	if !a.leads.Load() {
@@ -450,29 +471,52 @@ func (a *App) react(ctx context.Context, from string, head rlc.Commit) error {
 		if s != "" {
 			slot += "-" + quotafile.PathSegment(s)
 		}
-		a.start(planner.Ask{Trigger: rlc.ByConfig, Slot: slot, Service: s, Now: time.Now().UTC().Truncate(time.Second)})
+		// Claimed before the head is noted: a run that was claimed is carried
+		// out, and the same slot is not claimed twice.
+		if _, err := a.ask(ctx, planner.Ask{Trigger: rlc.ByConfig, Slot: slot, Service: s, Now: time.Now().UTC().Truncate(time.Second)}); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// resume carries on what an earlier process left, and again after failures.
+// resume carries on what an earlier process left, what another replica was
+// asked for, and what failed before.
 func (a *App) resume(ctx context.Context) error {
 	for {
-		pause := 10 * time.Second
-		if !a.leads.Load() {
-			pause = 200 * time.Millisecond
-		} else {
-			if err := a.Planner.Resume(ctx); err != nil && ctx.Err() == nil {
-				a.log.Warn("resume", "err", err)
-				a.status.set("publish", "warn", "A proposal could not be published; it is tried again.", err.Error())
-			} else {
-				a.status.clear("publish")
-			}
+		pause := max(a.Config.Poll, time.Second)
+		switch {
+		case !a.leads.Load():
+			pause = min(a.Config.Poll, 200*time.Millisecond)
+		case a.resumeLeft(ctx) != nil:
+			pause = 10 * time.Second
 		}
 		if !wait(ctx, pause) {
 			return nil
 		}
 	}
+}
+
+func (a *App) resumeLeft(ctx context.Context) error {
+	left, err := a.Records.UnfinishedRuns(ctx)
+	if err == nil {
+		err = a.Planner.Resume(ctx)
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err != nil {
+		a.log.Warn("resume", "err", err)
+		a.status.set("publish", "warn", "A proposal could not be published; it is tried again.", err.Error())
+	} else {
+		a.status.clear("publish")
+	}
+	for _, run := range left {
+		if now, e := a.Records.RunByID(ctx, run.ID); e == nil && now.Stage == rlc.Finished {
+			err = errors.Join(err, a.conclude(ctx, now))
+		}
+	}
+	return err
 }
 
 func wait(ctx context.Context, d time.Duration) bool {

@@ -10,17 +10,19 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/gitsync"
 	"github.com/openrlc/rlc/internal/config"
 	"github.com/openrlc/rlc/internal/planner"
 )
 
-// The same loop with the config repository behind https: what is accepted is
-// pushed, what a person pushes is followed.
-func TestTheLoopOverHTTPS(t *testing.T) {
+// remote serves a bare repository of files over https, by git's own backend.
+// It returns the URL, the file of the authority, and the bare repository.
+func remote(t *testing.T, files rlc.Files) (url, ca, bare string) {
+	t.Helper()
 	root := t.TempDir()
-	bare := filepath.Join(root, "config.git")
-	if err := gitsync.Init(context.Background(), bare, "main", twoServices(), dana, "First configuration"); err != nil {
+	bare = filepath.Join(root, "config.git")
+	if err := gitsync.Init(context.Background(), bare, "main", files, dana, "First configuration"); err != nil {
 		t.Fatal(err)
 	}
 	git(t, bare, "config", "http.receivepack", "true")
@@ -32,13 +34,17 @@ func TestTheLoopOverHTTPS(t *testing.T) {
 		Path: filepath.Join(strings.TrimSpace(string(exe)), "git-http-backend"),
 		Env:  []string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=rlc"},
 	})
-	defer server.Close()
-	ca := filepath.Join(t.TempDir(), "ca.pem")
+	t.Cleanup(server.Close)
+	ca = filepath.Join(t.TempDir(), "ca.pem")
 	write(t, ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+	return server.URL + "/config.git", ca, bare
+}
 
-	a := open(t, t.TempDir(), nil, func(c *config.Server) {
-		c.Repository.URL, c.Repository.CAFile = server.URL+"/config.git", ca
-	})
+// The same loop with the config repository behind https: what is accepted is
+// pushed, what a person pushes is followed.
+func TestTheLoopOverHTTPS(t *testing.T) {
+	url, ca, bare := remote(t, twoServices())
+	a := open(t, t.TempDir(), nil, func(c *config.Server) { c.Repository.URL, c.Repository.CAFile = url, ca })
 	if _, err := a.Compute(t.Context(), planner.Ask{Slot: "one"}); err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +56,7 @@ func TestTheLoopOverHTTPS(t *testing.T) {
 		t.Errorf("main on the server:\n%s", files)
 	}
 	clone := filepath.Join(t.TempDir(), "clone")
-	git(t, root, "clone", "-q", bare, clone)
+	git(t, bare, "clone", "-q", bare, clone)
 	write(t, filepath.Join(clone, "services/search/policy.yaml"), policy("search", "defaults: {policy: {kind: historical, headroom: 0.9}}\n"))
 	git(t, clone, "commit", "-qam", "More headroom")
 	git(t, clone, "push", "-q", "origin", "main")

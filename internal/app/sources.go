@@ -1,10 +1,13 @@
 package app
 
 import (
+	"context"
 	"path/filepath"
 
+	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/gitsync"
 	"github.com/openrlc/rlc/internal/promhistory"
+	"github.com/openrlc/rlc/internal/store"
 )
 
 // historyConfig is what the configuration says about reading history from
@@ -12,7 +15,7 @@ import (
 func (a *App) historyConfig() promhistory.Config {
 	p := a.Config.Prometheus
 	c := promhistory.Config{
-		URL: a.Prom, Store: a.Records, Log: a.log, Each: a.each,
+		URL: a.Prom, Store: sketches{a.Records, a}, Log: a.log, Each: a.each,
 		RangeOnly: p.RangeOnly, QueryTimeout: p.QueryTimeout, MaxQueries: p.MaxQueries,
 	}
 	if p.URL == "" {
@@ -30,7 +33,8 @@ func (a *App) historyConfig() promhistory.Config {
 func (a *App) repositoryConfig() gitsync.Config {
 	r := a.Config.Repository
 	c := gitsync.Config{
-		URL: r.URL, Branch: r.Branch, Name: committer, Email: "rlc@localhost", Log: a.log, Epoch: a.epoch.Load,
+		URL: r.URL, Branch: r.Branch, Name: committer, Email: "rlc@localhost", Log: a.log,
+		Epoch: a.epoch.Load, Acting: a.leader.Load,
 	}
 	if !gitsync.Remote(r.URL) {
 		return c
@@ -39,4 +43,29 @@ func (a *App) repositoryConfig() gitsync.Config {
 	c.User, c.TokenFile, c.CAFile = r.User, r.TokenFile, r.CAFile
 	c.KeyFile, c.PassphraseFile, c.KnownHostsFile = r.KeyFile, r.PassphraseFile, r.KnownHostsFile
 	return c
+}
+
+// sketches are the records of history, which only the leader writes: another
+// replica that reads the same reads it again.
+type sketches struct {
+	*store.DB
+	app *App
+}
+
+// SaveSeries implements promhistory.Store.
+func (s sketches) SaveSeries(ctx context.Context, all []rlc.SeriesKey) error {
+	epoch := s.app.mine()
+	if epoch == 0 {
+		return nil
+	}
+	return s.Fenced(epoch).SaveSeries(ctx, all)
+}
+
+// SaveDays implements promhistory.Store.
+func (s sketches) SaveDays(ctx context.Context, days []rlc.SeriesDay) error {
+	epoch := s.app.mine()
+	if epoch == 0 {
+		return nil
+	}
+	return s.Fenced(epoch).SaveDays(ctx, days)
 }

@@ -2,7 +2,9 @@ package app
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -20,7 +22,23 @@ type status struct {
 	mu       sync.Mutex
 	started  time.Time
 	troubles map[string]web.Banner
+	leaders  map[string]web.Banner // the leader's troubles, where this replica does not lead
+	saved    string                // what was last saved of troubles
 	lastGood time.Time
+	told     []string // ids of the runs that were concluded lately
+}
+
+// first reports whether this is the first that is heard of a run.
+func (s *status) first(run string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if slices.Contains(s.told, run) {
+		return false
+	}
+	if s.told = append(s.told, run); len(s.told) > 200 {
+		s.told = s.told[100:]
+	}
+	return true
 }
 
 // set raises the trouble of this name or refreshes its text; it keeps since
@@ -68,15 +86,59 @@ func (s *status) silence(now time.Time, schedule scheduler.Schedule) time.Time {
 	return time.Time{}
 }
 
-// Banners are the standing troubles, worst and oldest first.
+// troublesKey names the leader's troubles in the records.
+const troublesKey = "troubles"
+
+// share tells other replicas what troubles the leader, or learns it: runs fail
+// on one replica and are asked after on all.
+func (a *App) share(ctx context.Context) error {
+	s := &a.status
+	epoch := a.mine()
+	if epoch == 0 {
+		text, err := a.Records.Get(ctx, troublesKey)
+		if err != nil {
+			return err
+		}
+		leaders := map[string]web.Banner{}
+		if text != "" {
+			if err := json.Unmarshal([]byte(text), &leaders); err != nil {
+				return fmt.Errorf("the leader's troubles: %w", err)
+			}
+		}
+		s.mu.Lock()
+		s.leaders = leaders
+		s.mu.Unlock()
+		return nil
+	}
+	s.mu.Lock()
+	s.leaders = nil
+	text, err := json.Marshal(s.troubles)
+	same := string(text) == s.saved
+	s.mu.Unlock()
+	if err != nil || same {
+		return err
+	}
+	if err := a.Records.Fenced(epoch).Set(ctx, troublesKey, string(text)); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.saved = string(text)
+	s.mu.Unlock()
+	return nil
+}
+
+// Banners are the standing troubles, worst and oldest first: this replica's and
+// the leader's.
 func (a *App) Banners() []web.Banner {
 	s := &a.status
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var out []web.Banner
-	for _, b := range s.troubles {
-		out = append(out, b)
+	all := maps.Clone(s.leaders)
+	if all == nil {
+		all = map[string]web.Banner{}
 	}
+	maps.Copy(all, s.troubles)
+	out := slices.Collect(maps.Values(all))
 	slices.SortFunc(out, func(x, y web.Banner) int {
 		if x.Level != y.Level {
 			if x.Level == "bad" {
@@ -89,6 +151,9 @@ func (a *App) Banners() []web.Banner {
 	return out
 }
 
+// Leads reports whether this replica fires runs.
+func (a *App) Leads() bool { return a.leads.Load() }
+
 // Ready says why the server is not ready; nil means that it is.
 func (a *App) Ready() []string {
 	var why []string
@@ -97,14 +162,16 @@ func (a *App) Ready() []string {
 	if err := a.Records.Ping(ctx); err != nil {
 		why = append(why, "the records do not answer")
 	}
-	if !a.leads.Load() {
-		why = append(why, "not leading yet: no run can start here")
+	if a.leader.Load() == 0 {
+		why = append(why, "no replica leads yet: no run can start")
 	}
 	if a.rewritten.Load() {
 		why = append(why, "history of the base branch was rewritten: nothing is computed until a person lets RLC follow it")
 	}
 	if _, c := a.Desired(); c == nil {
 		why = append(why, "the config repository has not been read yet")
+	} else if err := a.Repo.Trouble(); err != nil {
+		why = append(why, "the config repository's server cannot be talked to: "+err.Error())
 	}
 	return why
 }
@@ -135,13 +202,13 @@ func newMetrics(r prometheus.Registerer) metrics {
 	return m
 }
 
-func (m metrics) ran(run rlc.Run, took time.Duration, err error) {
-	if err != nil {
-		run.Result = rlc.ResultFailed
-	}
+func (m metrics) ran(run rlc.Run) {
 	m.runs.WithLabelValues(string(run.Result)).Inc()
-	m.duration.Observe(took.Seconds())
+	m.duration.Observe(run.Finished.Sub(run.Started).Seconds())
 }
+
+// failed counts a run that could not be carried to its end.
+func (m metrics) failed() { m.runs.WithLabelValues(string(rlc.ResultFailed)).Inc() }
 
 // heldBy counts what a run held, by rule.
 func (m metrics) heldBy(changes []rlc.Change) {

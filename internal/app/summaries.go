@@ -22,10 +22,11 @@ type summaries struct {
 // countEvery is how often the enforcers' counts are read.
 const countEvery = 10 * time.Second
 
-// rebuild recomputes the rows of services (nil: all) and saves them.
+// rebuild recomputes the rows of services (nil: all) and saves them, where this
+// replica leads.
 func (s *summaries) rebuild(ctx context.Context, a *App, services []string) error {
 	_, c := a.Desired()
-	if c == nil {
+	if c == nil || !a.leads.Load() {
 		return nil
 	}
 	all := services == nil
@@ -56,13 +57,14 @@ func (s *summaries) rebuild(ctx context.Context, a *App, services []string) erro
 		s.mu.Unlock()
 		rows = append(rows, row)
 	}
-	if err := a.Records.SaveSummaries(ctx, rows); err != nil {
+	records := a.Records.Fenced(a.epoch.Load())
+	if err := records.SaveSummaries(ctx, rows); err != nil {
 		return err
 	}
 	if !all {
 		return nil
 	}
-	return a.Records.DropSummaries(ctx, services)
+	return records.DropSummaries(ctx, services)
 }
 
 // summarise computes one service's row from the base branch, the last run and
@@ -195,10 +197,13 @@ func (a *App) count(ctx context.Context) error {
 	}
 	for {
 		a.probe(ctx)
-		if since := a.status.silence(time.Now(), schedule); !since.IsZero() {
+		if since := a.status.silence(time.Now(), schedule); a.leads.Load() && !since.IsZero() {
 			a.status.set("silence", "warn", "No run has ended well for more than two of the schedule's intervals.", "the last one did at "+since.UTC().Format(time.RFC3339)+", or the server started then")
 		} else {
 			a.status.clear("silence")
+		}
+		if err := a.share(ctx); err != nil && ctx.Err() == nil {
+			a.log.Debug("share troubles", "err", err)
 		}
 		if err := a.counts(ctx); err != nil && ctx.Err() == nil {
 			a.log.Debug("counts", "err", err)
@@ -213,6 +218,9 @@ func (a *App) count(ctx context.Context) error {
 }
 
 func (a *App) counts(ctx context.Context) error {
+	if !a.leads.Load() {
+		return nil
+	}
 	counts, err := a.History.Counts(ctx, "", 24*time.Hour, time.Now())
 	if err != nil {
 		return err
@@ -241,5 +249,5 @@ func (a *App) counts(ctx context.Context) error {
 	if len(changed) == 0 {
 		return nil
 	}
-	return a.Records.SaveSummaries(ctx, changed)
+	return a.Records.Fenced(a.epoch.Load()).SaveSummaries(ctx, changed)
 }

@@ -34,7 +34,7 @@ type Server struct {
 	Retention     time.Duration
 	Scrape        time.Duration
 	Repository    Repository
-	Redis         Secret // refused: not supported by this version
+	Redis         Redis
 	Poll          time.Duration
 	Schedule      string
 	RunDeadline   time.Duration
@@ -70,6 +70,14 @@ type Repository struct {
 	KnownHostsFile string // ssh
 }
 
+// Redis says where the bus to enforcers in other processes is.
+type Redis struct {
+	URL          Secret // unset: no enforcers in other processes
+	PasswordFile string
+	CAFile       string // "": the system's authorities
+	Prefix       string
+}
+
 // Log says what is logged, to stderr.
 type Log struct {
 	Level  string // debug, info, warn or error
@@ -103,10 +111,6 @@ func (c *Server) complete() []finding {
 		}
 	}
 	for _, k := range Keys() {
-		if k.Unsupported && k.isSet(c) {
-			found = append(found, finding{k, errors.New("not supported by this version")})
-			continue
-		}
 		if k.check == nil {
 			continue
 		}
@@ -193,6 +197,30 @@ func storeDSN(dsn string) error {
 		return nil // the store says whether it is supported
 	}
 	return fmt.Errorf("engine %q: want sqlite:/path/of/file.db or postgres://…", engine)
+}
+
+// redisURL checks the form that the bus reads; errors never repeat it.
+func redisURL(c *Server) error {
+	if !c.Redis.URL.IsSet() {
+		return nil
+	}
+	text, err := c.Redis.URL.Read()
+	if err != nil {
+		return err
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || (u.Scheme != "redis" && u.Scheme != "rediss") {
+		return errors.New("want redis://[user:password@]host[:port][/database], or rediss:// for TLS")
+	}
+	return nil
+}
+
+// beside checks that a setting of Redis is not given without Redis.
+func (c *Server) besideRedis(value string) error {
+	if value != "" && !c.Redis.URL.IsSet() {
+		return errors.New("redis.url belongs with it")
+	}
+	return nil
 }
 
 // remoteURL refuses a password in a repository's URL; what else is allowed is

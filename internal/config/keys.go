@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/openrlc/rlc/internal/redisconn"
 	"github.com/openrlc/rlc/internal/scheduler"
 )
 
@@ -25,8 +26,6 @@ type Key struct {
 	// Means is one sentence: what the value is. Consequence is what follows
 	// from changing it.
 	Means, Consequence string
-	// Unsupported keys are known and refused.
-	Unsupported bool
 
 	field   func(*Server) any
 	private bool                // it names a file that holds a secret
@@ -216,9 +215,29 @@ func Keys() []Key {
 		Means:       "How often the config repository and the files of secrets are looked at.",
 		Consequence: "A merge reaches the enforcers no sooner than that.",
 	}, {
-		Name: "redis.url", Unset: "snapshots and counters stay in this process", Example: "redis://redis.example.com:6379", field: func(c *Server) any { return &c.Redis }, Unsupported: true,
-		Means:       "The Redis that hands snapshots to enforcers elsewhere.",
-		Consequence: "Enforcers elsewhere follow a checkout of the config repository instead.",
+		Name: "redis.url", Unset: "snapshots stay in this process", Example: "redis://redis.example.com:6379", field: func(c *Server) any { return &c.Redis.URL },
+		Means:       "The Redis 7 or Valkey, single or cluster, that hands snapshots to enforcers in other processes: redis://[user:password@]host[:port][/database], rediss:// for TLS.",
+		Consequence: "A quota is live when every enforcer that follows this Redis has it; without one nothing is. While Redis is away enforcers decide on what they have. Without this key enforcers elsewhere follow a checkout of the config repository.",
+		check:       redisURL,
+	}, {
+		Name: "redis.password_file", Unset: "the URL's password, or none", Example: "/run/secrets/redis-password", field: func(c *Server) any { return &c.Redis.PasswordFile }, private: true,
+		Means:       "File with the password of the Redis user.",
+		Consequence: "It is read at each connection: a new password counts from the next one.",
+		check: func(c *Server) error {
+			return firstOf(readable(c.Redis.PasswordFile), c.besideRedis(c.Redis.PasswordFile))
+		},
+	}, {
+		Name: "redis.ca_file", Unset: "the system's authorities", Example: "/etc/rlc/redis-ca.pem", field: func(c *Server) any { return &c.Redis.CAFile },
+		Means:       "PEM file of the authorities that may sign the certificate of a rediss:// server.",
+		Consequence: "Only these are trusted then. It is read at the start.",
+		check: func(c *Server) error {
+			return firstOf(readable(c.Redis.CAFile), c.besideRedis(c.Redis.CAFile))
+		},
+	}, {
+		Name: "redis.prefix", Default: "rlc:", field: func(c *Server) any { return &c.Redis.Prefix },
+		Means:       "What the names of all keys and channels in Redis begin with.",
+		Consequence: "Installations with different prefixes may share one Redis; enforcers need the same prefix.",
+		check:       func(c *Server) error { return redisconn.CheckPrefix(c.Redis.Prefix) },
 	}, {
 		Name: "schedule", Default: "17 * * * *", field: func(c *Server) any { return &c.Schedule },
 		Means:       "When all services are recomputed: cron's five fields, or @every and whole minutes; UTC.",

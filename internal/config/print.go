@@ -49,9 +49,6 @@ func Example() string {
 		"# changes: token_file, RLC_TOKEN_FILE, --token-file.\n")
 	group := ""
 	for _, k := range Keys() {
-		if k.Unsupported {
-			continue
-		}
 		name, indent := k.Name, ""
 		if g, rest, ok := strings.Cut(k.Name, "."); ok {
 			name, indent = rest, "  "
@@ -85,7 +82,7 @@ func Example() string {
 
 // quoted puts quotes around what YAML would read as something else.
 func quoted(text string) string {
-	if !strings.HasPrefix(text, "{") && strings.ContainsAny(text, "*@#{}[]&!|>%") {
+	if !strings.HasPrefix(text, "{") && (strings.ContainsAny(text, "*@#{}[]&!|>%") || strings.HasSuffix(text, ":")) {
 		return `"` + text + `"`
 	}
 	return text
@@ -107,9 +104,6 @@ func Markdown() string {
 		means := k.Means + " " + k.Consequence
 		if form := k.Form(); strings.HasPrefix(form, "duration") {
 			means += " From " + span(k.min) + " to " + span(k.max) + "."
-		}
-		if k.Unsupported {
-			means = "**Not supported by this version**, and refused. " + means
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, def, strings.ReplaceAll(means, "|", "\\|"))
 	}

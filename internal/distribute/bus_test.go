@@ -199,11 +199,11 @@ func conform(t *testing.T, open func(t *testing.T) bus) {
 			t.Errorf("before any: %v %v", a, err)
 		}
 		publish(t, b, Message{Snapshot: snapshot(1, 1)})
-		names := []string{"", "a\r\nSET x 1", "a{b}", "e1"}
+		names := []string{"", "a\r\nSET x 1", "a{b}", "e1"} // the first has none, and only listens
 		for _, name := range names {
 			await(t, following(t, b, name), name, has(v(1, 1)))
 		}
-		eventually(t, "four acknowledgements", func() bool {
+		eventually(t, "three acknowledgements", func() bool {
 			acks, err := b.Acks(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -215,7 +215,7 @@ func conform(t *testing.T, open func(t *testing.T) bus) {
 					t.Fatalf("got %+v, want %+v", a, want)
 				}
 			}
-			return slices.Equal(got, names)
+			return slices.Equal(got, names[1:])
 		})
 	})
 	t.Run("an ended context publishes nothing", func(t *testing.T) {

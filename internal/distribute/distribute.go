@@ -127,7 +127,8 @@ func (h *Hub) Publish(ctx context.Context, m Message) error {
 // Follow gives apply the newest message, at once where there is one, at each
 // change, and again every Config.Repeat, until ctx ends; then it returns nil.
 // Messages in between may be left out. What apply returns is the follower's
-// acknowledgement. Apply is called by one goroutine at a time.
+// acknowledgement; one without a name stays unsaid. Apply is called by one
+// goroutine at a time.
 func (h *Hub) Follow(ctx context.Context, apply func(Message) rlc.Ack) error {
 	tick := time.NewTicker(h.config.Repeat)
 	defer tick.Stop()
@@ -153,6 +154,9 @@ func (h *Hub) Follow(ctx context.Context, apply func(Message) rlc.Ack) error {
 // acknowledge keeps each enforcer's last word. A version that went down is
 // reported, and kept as said.
 func (h *Hub) acknowledge(a rlc.Ack) {
+	if a.Enforcer == "" {
+		return
+	}
 	h.mu.Lock()
 	last := h.acks[a.Enforcer]
 	h.acks[a.Enforcer] = a

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
-	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,6 +16,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/redisconn"
 )
 
 // RedisConfig is what a bus over Redis is built from.
@@ -83,27 +83,17 @@ const (
 // connects when it is used; it is safe for use by many goroutines.
 type Redis struct {
 	config RedisConfig
-	server server
+	conn   *redisconn.Conn
 	keys   keys
 	log    *slog.Logger
 
 	mu      sync.Mutex
 	wanted  outgoing // what this process published or would have, were it able to
 	problem map[string]string
-
-	line line
 }
 
 // NewRedis checks c and makes a bus. It does not connect: Redis may be away.
 func NewRedis(c RedisConfig) (*Redis, error) {
-	s, err := parseURL(c.URL)
-	if err != nil {
-		return nil, err
-	}
-	s.passwordFile, s.roots = c.PasswordFile, c.RootCAs
-	if _, err := s.credentials(); err != nil {
-		return nil, fmt.Errorf("%w: %w", rlc.ErrInvalid, err)
-	}
 	if c.Prefix == "" {
 		c.Prefix = "rlc:"
 	}
@@ -128,13 +118,20 @@ func NewRedis(c RedisConfig) (*Redis, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Redis{config: c, server: s, keys: k, log: c.Log.With("redis", s.addr), problem: map[string]string{}}
-	r.line.option = s.option(c.Timeout)
-	return r, nil
+	conn, err := redisconn.New(redisconn.Config{
+		URL: c.URL, PasswordFile: c.PasswordFile, RootCAs: c.RootCAs,
+		// A call ends by its own deadline; the longest ends a connection that no
+		// longer answers.
+		DialTimeout: c.Timeout, Silence: bulk * c.Timeout, Tune: tune,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Redis{config: c, conn: conn, keys: k, log: c.Log.With("redis", conn.Addr()), problem: map[string]string{}}, nil
 }
 
 // Close ends every connection. What is under way fails.
-func (r *Redis) Close() { r.line.close() }
+func (r *Redis) Close() { r.conn.Close() }
 
 // Publish sends m to every follower, now and later. A document that is already
 // published is not sent again. One that is older than the published one fails
@@ -293,8 +290,8 @@ func (r *Redis) tell(heard map[string]rlc.Ack, acks []rlc.Ack) {
 // Follow gives apply the newest message, at once where there is one, at each
 // change, and again every Config.Repeat while Redis holds it, until ctx ends;
 // then it returns nil. Messages in between may be left out. What apply returns
-// is the follower's acknowledgement. Apply is called by one goroutine at a
-// time. While Redis is away, empty, or holds something older or damaged, apply
+// is the follower's acknowledgement; one without a name stays unsaid. Apply is
+// called by one goroutine at a time. While Redis is away, empty, or holds something older or damaged, apply
 // is not called: what is in force stays.
 func (r *Redis) Follow(ctx context.Context, apply func(Message) rlc.Ack) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -346,7 +343,7 @@ func (r *Redis) listen(ctx context.Context, wake chan<- struct{}) {
 		}
 	}
 	for failures := 0; ctx.Err() == nil; failures++ {
-		client, err := r.line.client(ctx)
+		client, err := r.conn.Client(ctx)
 		if err == nil {
 			var subscribed atomic.Bool
 			hooked := rueidis.WithOnSubscriptionHook(ctx, func(rueidis.PubSubSubscription) { subscribed.Store(true); signal() })
@@ -395,8 +392,10 @@ func (f *subscriber) poll(ctx context.Context) error {
 	}
 	if now := time.Now(); changed || len(errs) == 0 && now.Sub(f.applied) >= f.bus.config.Repeat {
 		a := f.apply(f.newest)
-		f.ack, f.applied = &a, now
-		f.bus.say("acknowledge", f.bus.acknowledge(ctx, a))
+		if f.applied = now; a.Enforcer != "" {
+			f.ack = &a
+			f.bus.say("acknowledge", f.bus.acknowledge(ctx, a))
+		}
 	} else if f.ack != nil && len(errs) > 0 {
 		f.bus.say("acknowledge", f.bus.acknowledge(ctx, *f.ack)) // it lives, and Redis may have forgotten it
 	}
@@ -407,11 +406,11 @@ func (f *subscriber) poll(ctx context.Context) error {
 func (f *subscriber) confirmed(have heads) error {
 	switch h := have.docs[snapshotDoc]; {
 	case h == nil && have.docs[overridesDoc] == nil:
-		return fmt.Errorf("redis at %s: snapshot: %w: none is published yet", f.bus.server.addr, rlc.ErrNotFound)
+		return fmt.Errorf("redis at %s: snapshot: %w: none is published yet", f.bus.conn.Addr(), rlc.ErrNotFound)
 	case f.newest.Snapshot != nil && h == nil:
-		return fmt.Errorf("redis at %s: snapshot %s: %w: it was lost and waits to be published again", f.bus.server.addr, f.newest.Snapshot.Version, rlc.ErrNotFound)
+		return fmt.Errorf("redis at %s: snapshot %s: %w: it was lost and waits to be published again", f.bus.conn.Addr(), f.newest.Snapshot.Version, rlc.ErrNotFound)
 	case f.newest.Snapshot != nil && h.version.Compare(f.newest.Snapshot.Version) < 0:
-		return fmt.Errorf("redis at %s: %w: it holds snapshot %s, older than %s which it held before", f.bus.server.addr, rlc.ErrRefused, h.version, f.newest.Snapshot.Version)
+		return fmt.Errorf("redis at %s: %w: it holds snapshot %s, older than %s which it held before", f.bus.conn.Addr(), rlc.ErrRefused, h.version, f.newest.Snapshot.Version)
 	}
 	return nil
 }
@@ -486,8 +485,8 @@ func (r *Redis) away(ctx context.Context, err error) error {
 		return cause
 	}
 	text := err.Error()
-	if n := net.Error(nil); errors.Is(err, context.DeadlineExceeded) || errors.As(err, &n) && n.Timeout() {
+	if redisconn.Timeout(err) {
 		text = "no answer in time"
 	}
-	return &awayError{addr: r.server.addr, text: text}
+	return &awayError{addr: r.conn.Addr(), text: text}
 }

@@ -110,15 +110,6 @@ func TestABusIsMadeFromSaneSettingsAndNeverRepeatsItsURL(t *testing.T) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
-	for url, want := range map[string]server{
-		"redis://h":               {addr: "h:6379", host: "h"},
-		"rediss://[::1]:7/3":      {addr: "[::1]:7", host: "::1", tls: true, database: 3},
-		"redis://u:p%40%2Fw@h:1/": {addr: "h:1", host: "h", user: "u", password: "p@/w"},
-	} {
-		if got, err := parseURL(url); err != nil || got != want {
-			t.Errorf("%s: %+v %v", url, got, err)
-		}
-	}
 }
 
 func TestTheScriptChangesNothingForOlderEqualFencedOrMalformedWrites(t *testing.T) {

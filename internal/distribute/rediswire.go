@@ -3,23 +3,16 @@ package distribute
 import (
 	"context"
 	"crypto/sha256"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
-	"os"
-	"regexp"
 	"strconv"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/redis/rueidis"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/redisconn"
 )
 
 // keys are the names under which the bus keeps things. The part in braces
@@ -33,8 +26,8 @@ type keys struct {
 }
 
 func newKeys(prefix string) (keys, error) {
-	if !regexp.MustCompile(`^[A-Za-z0-9:._-]{1,64}$`).MatchString(prefix) {
-		return keys{}, fmt.Errorf("%w: key prefix %.80q: want 1 to 64 letters, digits and :._-", rlc.ErrInvalid, prefix)
+	if err := redisconn.CheckPrefix(prefix); err != nil {
+		return keys{}, err
 	}
 	at := prefix + "{bus}:"
 	return keys{
@@ -221,7 +214,7 @@ func (r *Redis) write(ctx context.Context, writer uint64, next [documents]*docum
 			return fmt.Errorf("%w: %s %s does not follow %s, which is published", rlc.ErrConflict, next[doc].name, next[doc].version, v)
 		}
 	}
-	return fmt.Errorf("redis at %s: %w: it answered %.100q to a write", r.server.addr, rlc.ErrInvalid, answer)
+	return fmt.Errorf("redis at %s: %w: it answered %.100q to a write", r.conn.Addr(), rlc.ErrInvalid, answer)
 }
 
 // acknowledge keeps a for AckTTL.
@@ -243,7 +236,7 @@ func (r *Redis) acknowledge(ctx context.Context, a rlc.Ack) error {
 		return r.away(ctx, err)
 	}
 	if len(answer) != 1 || answer[0] != "ok" {
-		return fmt.Errorf("redis at %s: %w: it answered %.100q to an acknowledgement (at most %d enforcers)", r.server.addr, rlc.ErrRefused, answer, maxEnforcers)
+		return fmt.Errorf("redis at %s: %w: it answered %.100q to an acknowledgement (at most %d enforcers)", r.conn.Addr(), rlc.ErrRefused, answer, maxEnforcers)
 	}
 	return nil
 }
@@ -289,225 +282,17 @@ const bulk = 5
 func (r *Redis) client(ctx context.Context) (rueidis.Client, error) {
 	call, cancel := context.WithTimeout(ctx, r.config.Timeout)
 	defer cancel()
-	c, err := r.line.client(call)
+	c, err := r.conn.Client(call)
 	if err != nil {
 		return nil, r.away(ctx, err)
 	}
 	return c, nil
 }
 
-// server is where Redis is and how to get in.
-type server struct {
-	addr         string // host:port
-	host         string
-	user         string
-	password     string
-	passwordFile string
-	roots        *x509.CertPool
-	database     int
-	tls          bool
-}
-
-// parseURL reads a URL strictly. Its errors never repeat it.
-func parseURL(raw string) (s server, err error) {
-	invalid := func(what string) (server, error) {
-		return server{}, fmt.Errorf("%w: the URL of redis %s; want redis://[user:password@]host[:port][/database], or rediss:// for TLS, with special characters of the password as %%XX", rlc.ErrInvalid, what)
-	}
-	u, err := url.Parse(raw)
-	switch {
-	case err != nil:
-		return invalid("cannot be read")
-	case u.Scheme != "redis" && u.Scheme != "rediss":
-		return invalid("is neither redis:// nor rediss://")
-	case u.Opaque != "" || u.Hostname() == "":
-		return invalid("names no host")
-	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
-		return invalid("has a query or a fragment")
-	}
-	port := u.Port()
-	if port == "" {
-		port = "6379"
-	}
-	s = server{addr: net.JoinHostPort(u.Hostname(), port), host: u.Hostname(), tls: u.Scheme == "rediss"}
-	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-		return invalid("has no port between 1 and 65535")
-	}
-	if u.User != nil {
-		s.user = u.User.Username()
-		s.password, _ = u.User.Password()
-	}
-	if db := strings.TrimPrefix(u.Path, "/"); db != "" {
-		if s.database, err = strconv.Atoi(db); err != nil || s.database < 0 {
-			return invalid("has a database that is no number")
-		}
-	}
-	return s, nil
-}
-
-// credentials are read at each connection: a password's file may change.
-func (s server) credentials() (rueidis.AuthCredentials, error) {
-	c := rueidis.AuthCredentials{Username: s.user, Password: s.password}
-	if s.passwordFile != "" {
-		b, err := os.ReadFile(s.passwordFile)
-		if err != nil {
-			return c, fmt.Errorf("password of redis: %w", err)
-		}
-		if c.Password = strings.TrimSpace(string(b)); c.Password == "" {
-			return c, fmt.Errorf("password of redis: %s is empty", s.passwordFile)
-		}
-	}
-	return c, nil
-}
-
-func (s server) option(timeout time.Duration) rueidis.ClientOption {
-	o := rueidis.ClientOption{
-		InitAddress:       []string{s.addr},
-		SelectDB:          s.database,
-		ClientName:        "rlc",
-		ClientSetInfo:     rueidis.DisableClientSetInfo,
-		AuthCredentialsFn: func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) { return s.credentials() },
-		Dialer:            net.Dialer{Timeout: timeout, KeepAlive: 5 * time.Second},
-		// A call ends by its own deadline; this one ends a connection that no
-		// longer answers.
-		ConnWriteTimeout: bulk * timeout,
-		// What failed is tried again by us, with a wait; never replayed.
-		DisableRetry: true,
-		DisableCache: true,
-		// Few small calls: one connection with small buffers.
-		PipelineMultiplex:   -1,
-		RingScaleEachConn:   8,
-		ReadBufferEachConn:  32 << 10,
-		WriteBufferEachConn: 32 << 10,
-	}
-	if s.tls {
-		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: s.host, RootCAs: s.roots}
-	}
-	return o
-}
-
-// line is the connection, made when it is first needed.
-type line struct {
-	option rueidis.ClientOption
-
-	mu      sync.Mutex
-	open    rueidis.Client
-	dialing *dialing
-	conns   map[net.Conn]struct{}
-	closed  bool
-	waiting sync.WaitGroup
-}
-
-type dialing struct {
-	done chan struct{}
-	err  error // set before done is closed
-}
-
-// client waits for the connection at most as long as ctx lasts: the library
-// takes no context for that.
-func (l *line) client(ctx context.Context) (rueidis.Client, error) {
-	l.mu.Lock()
-	if l.closed {
-		l.mu.Unlock()
-		return nil, net.ErrClosed
-	}
-	if l.open != nil {
-		defer l.mu.Unlock()
-		return l.open, nil
-	}
-	d := l.dialing
-	if d == nil {
-		d = &dialing{done: make(chan struct{})}
-		l.dialing = d
-		l.waiting.Go(func() { l.connect(d) })
-	}
-	l.mu.Unlock()
-	select {
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-d.done:
-	}
-	if d.err != nil {
-		return nil, d.err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.open == nil {
-		return nil, net.ErrClosed
-	}
-	return l.open, nil
-}
-
-func (l *line) connect(d *dialing) {
-	o := l.option
-	o.DialCtxFn = l.dial
-	c, err := rueidis.NewClient(o)
-	l.mu.Lock()
-	l.dialing, d.err = nil, err
-	if err == nil && !l.closed {
-		l.open, c = c, nil
-	}
-	l.mu.Unlock()
-	if err == nil && c != nil {
-		c.Close()
-	}
-	close(d.done)
-}
-
-// dial remembers the connection, so that close need not wait for a server that
-// does not answer.
-func (l *line) dial(ctx context.Context, addr string, dialer *net.Dialer, conf *tls.Config) (net.Conn, error) {
-	var c net.Conn
-	var err error
-	if conf != nil {
-		c, err = (&tls.Dialer{NetDialer: dialer, Config: conf}).DialContext(ctx, "tcp", addr)
-	} else {
-		c, err = dialer.DialContext(ctx, "tcp", addr)
-	}
-	if err != nil {
-		return nil, err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		c.Close()
-		return nil, net.ErrClosed
-	}
-	if l.conns == nil {
-		l.conns = map[net.Conn]struct{}{}
-	}
-	known := &conn{Conn: c, line: l}
-	l.conns[known] = struct{}{}
-	return known, nil
-}
-
-// conn forgets itself when it is closed.
-type conn struct {
-	net.Conn
-	line *line
-}
-
-func (c *conn) Close() error {
-	c.line.mu.Lock()
-	delete(c.line.conns, c)
-	c.line.mu.Unlock()
-	return c.Conn.Close()
-}
-
-func (l *line) close() {
-	l.mu.Lock()
-	l.closed = true
-	c := l.open
-	l.open = nil
-	var cut []net.Conn
-	for known := range l.conns {
-		cut = append(cut, known)
-	}
-	l.mu.Unlock()
-	for _, known := range cut {
-		_ = known.Close() // it is over either way
-	}
-	if c != nil {
-		c.Close()
-	}
-	l.waiting.Wait()
+// tune makes room for few small calls: one connection with small buffers.
+func tune(o *rueidis.ClientOption) {
+	o.PipelineMultiplex = -1
+	o.RingScaleEachConn = 8
+	o.ReadBufferEachConn = 32 << 10
+	o.WriteBufferEachConn = 32 << 10
 }

@@ -120,6 +120,9 @@ type Ask struct {
 	Service string    // only this one; "" for all
 	Now     time.Time // fixed for every bucket; zero: the clock's time
 	Actor   string    // who asked; "" for cron
+	// Epoch is the leadership that a run is claimed for, where it is another's
+	// to carry out; 0: the planner's own.
+	Epoch uint64
 	// Progress is told after each service how many of how many are done. It is
 	// called by one goroutine at a time. Nil: nobody is told.
 	Progress func(done, total int, service string)
@@ -225,10 +228,11 @@ func (p *Planner) Run(ctx context.Context, ask Ask) (rlc.Run, error) {
 			ask.Claimed(r)
 		}
 	}
-	switch old, err := p.cfg.Records.RunByID(ctx, run.ID); {
-	case err == nil && old.Stage == rlc.Finished:
-		claimed(old)
-		return old, nil
+	begun, err := p.cfg.Records.RunByID(ctx, run.ID)
+	switch {
+	case err == nil && begun.Stage == rlc.Finished:
+		claimed(begun)
+		return begun, nil
 	case err != nil && !errors.Is(err, rlc.ErrNotFound):
 		return run, fmt.Errorf("look for run %s: %w", run.ID, err)
 	}
@@ -241,6 +245,9 @@ func (p *Planner) Run(ctx context.Context, ask Ask) (rlc.Run, error) {
 		switch old, found, err := p.repeated(ctx, run); {
 		case err != nil:
 			return run, err
+		case found && begun.Stage == rlc.Claimed:
+			begun.Commit, begun.Total, begun.Held, begun.Detail = run.Commit, old.Total, old.Held, "run "+old.ID+" had read this commit already"
+			return begun, p.finish(ctx, &begun)
 		case found:
 			claimed(old)
 			return old, nil
@@ -410,9 +417,12 @@ func (p *Planner) newRun(ask Ask) rlc.Run {
 		ask.Now = p.cfg.Clock()
 	}
 	ask.Now = ask.Now.UTC().Truncate(time.Microsecond) // as records keep it
+	if ask.Epoch == 0 {
+		ask.Epoch = p.cfg.Epoch()
+	}
 	return rlc.Run{
 		ID: RunID(ask), Trigger: ask.Trigger, Service: ask.Service, Now: ask.Now,
-		Epoch: p.cfg.Epoch(), Stage: rlc.Claimed, Actor: ask.Actor, Started: p.now(),
+		Epoch: ask.Epoch, Stage: rlc.Claimed, Actor: ask.Actor, Started: p.now(),
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/openrlc/rlc"
 )
@@ -148,37 +147,3 @@ func (db *DB) DropSummaries(ctx context.Context, keep []string) error {
 	})
 }
 
-// SaveAck stores an enforcer's word; an older one than is stored is ignored.
-func (db *DB) SaveAck(ctx context.Context, a rlc.Ack) error {
-	if err := names(a.Enforcer, a.Zone, a.Refused); err != nil {
-		return err
-	}
-	return db.transact(ctx, "save acknowledgement", func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `
-			INSERT INTO acks (enforcer, zone, epoch, number, at, refused) VALUES ($1, $2, $3, $4, $5, $6)
-			ON CONFLICT (enforcer) DO UPDATE SET zone = excluded.zone, epoch = excluded.epoch, number = excluded.number,
-				at = excluded.at, refused = excluded.refused
-			WHERE acks.at <= excluded.at`,
-			a.Enforcer, a.Zone, int64(a.Version.Epoch), int64(a.Version.Number), micros(a.At), a.Refused)
-		return err
-	})
-}
-
-// Acks returns the last word of every enforcer, by name.
-func (db *DB) Acks(ctx context.Context) ([]rlc.Ack, error) {
-	all, err := list(ctx, db.read, func(r row) (a rlc.Ack, err error) {
-		return a, r.Scan(&a.Enforcer, &a.Zone, &a.Version.Epoch, &a.Version.Number, instant{&a.At}, &a.Refused)
-	}, `SELECT enforcer, zone, epoch, number, at, refused FROM acks ORDER BY enforcer`)
-	if err != nil {
-		return nil, fmt.Errorf("list acknowledgements: %w", err)
-	}
-	return all, nil
-}
-
-// PruneAcks forgets enforcers that were last heard before the given time.
-func (db *DB) PruneAcks(ctx context.Context, before time.Time) error {
-	return db.transact(ctx, "prune acknowledgements", func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `DELETE FROM acks WHERE at < $1`, micros(before))
-		return err
-	})
-}

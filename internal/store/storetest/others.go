@@ -224,19 +224,6 @@ func dropSummaries(t *testing.T, db *store.DB) {
 	same(t, "left", got, []rlc.ServiceSummary{{Name: "b"}})
 }
 
-func acks(t *testing.T, db *store.DB) {
-	a := rlc.Ack{Enforcer: "edge-1", Zone: "eu-west-1a", Version: rlc.Version{Epoch: 2, Number: 40}, At: now, Refused: "2.41: too large"}
-	filled(t, a)
-	other := rlc.Ack{Enforcer: "edge-0", At: now.Add(-time.Hour)}
-	older := rlc.Ack{Enforcer: "edge-1", Version: rlc.Version{Epoch: 1, Number: 39}, At: now.Add(-time.Second)}
-	for _, ack := range []rlc.Ack{a, other, older} {
-		must(t, db.SaveAck(ctx(t), ack))
-	}
-	same(t, "acknowledgements", get(db.Acks(ctx(t)))(t), []rlc.Ack{other, a})
-	must(t, db.PruneAcks(ctx(t), now))
-	same(t, "those still heard", get(db.Acks(ctx(t)))(t), []rlc.Ack{a})
-}
-
 // lead claims the leadership that fences runs, for an hour.
 func lead(t *testing.T, db *store.DB, holder string, minEpoch uint64) (uint64, bool) {
 	t.Helper()
@@ -340,7 +327,6 @@ func hostileNames(t *testing.T, db *store.DB) {
 		fails(t, db.SaveSeries(ctx(t), []rlc.SeriesKey{{ID: "s", Service: s}}), rlc.ErrInvalid)
 		fails(t, db.SaveSeries(ctx(t), []rlc.SeriesKey{{ID: "s", Key: rlc.Key{"caller": s}}}), rlc.ErrInvalid)
 		fails(t, db.SaveSummaries(ctx(t), []rlc.ServiceSummary{{Name: s}}), rlc.ErrInvalid)
-		fails(t, db.SaveAck(ctx(t), rlc.Ack{Enforcer: s}), rlc.ErrInvalid)
 		fails(t, db.Set(ctx(t), s, "v"), rlc.ErrInvalid)
 	}
 	r := run(1)

@@ -51,7 +51,6 @@ func Run(t *testing.T, open func(t *testing.T) *store.DB) {
 		{"verdicts are replaced by id and audited", verdicts},
 		{"summaries come back, filtered and sorted", summaries},
 		{"summaries that are not kept are dropped", dropSummaries},
-		{"an older acknowledgement is ignored", acks},
 		{"one holder leads, and the next gets a higher epoch", leads},
 		{"a holder that renews keeps its epoch", renews},
 		{"an epoch never falls below what git has seen", minEpoch},

@@ -46,7 +46,6 @@ func byteOrder(t *testing.T, db *store.DB) {
 	for i := range sorted {
 		s := sorted[(i*7+3)%len(sorted)]
 		summaries = append(summaries, rlc.ServiceSummary{Name: s})
-		must(t, db.SaveAck(ctx(t), rlc.Ack{Enforcer: s, At: now}))
 		must(t, db.SaveSeries(ctx(t), []rlc.SeriesKey{{ID: rlc.SeriesID(s + "1"), Service: "checkout", Bucket: s}, {ID: rlc.SeriesID(s + "2"), Service: "search", Bucket: "b", Key: key(s)}}))
 		changes = append(changes, heldChange(r, s, "b", "a", ""))
 	}
@@ -59,7 +58,6 @@ func byteOrder(t *testing.T, db *store.DB) {
 	all, _, err = db.Summaries(ctx(t), rlc.ServiceFilter{Sort: "drops", Desc: true}, rlc.Page{}) // equals by name
 	must(t, err)
 	same(t, "services by drops", ids(all, func(s rlc.ServiceSummary) string { return s.Name }), sorted)
-	same(t, "enforcers", ids(get(db.Acks(ctx(t)))(t), func(a rlc.Ack) string { return a.Enforcer }), sorted)
 	same(t, "buckets", ids(get(db.SeriesOf(ctx(t), "checkout"))(t), func(s rlc.SeriesKey) string { return s.Bucket }), sorted)
 	same(t, "keys", ids(get(db.SeriesOf(ctx(t), "search"))(t), func(s rlc.SeriesKey) string { return s.Key["caller"] }), sorted)
 	found, _, err := db.RunChanges(ctx(t), r.ID, false, rlc.Page{})
@@ -82,9 +80,6 @@ func largeNumbers(t *testing.T, db *store.DB) {
 	s := rlc.ServiceSummary{Name: "checkout", Desired: 1 << 33, Held: 1 << 33, VirtualDrops: 1e300, Offered: 1.0 / 3}
 	must(t, db.SaveSummaries(ctx(t), []rlc.ServiceSummary{s}))
 	same(t, "summary", get(db.Summary(ctx(t), "checkout"))(t), s)
-	a := rlc.Ack{Enforcer: "e", Version: rlc.Version{Epoch: 1 << 40, Number: 1 << 41}}
-	must(t, db.SaveAck(ctx(t), a))
-	same(t, "acknowledgement", get(db.Acks(ctx(t)))(t), []rlc.Ack{a})
 }
 
 func takenIDs(t *testing.T, db *store.DB) {
