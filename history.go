@@ -94,11 +94,14 @@ type Input struct {
 	Contract *Contract // the one the policy names, nil where there is none
 	Exclude  []Window  // declared incidents: never counted
 	Count    []Window  // flagged windows that a person said are traffic
+	Answer   string    // what an outside model answered when this run was made before; "": it is asked
 }
 
 // Needs says how much history a policy reads.
 type Needs struct {
 	Lookback time.Duration // 0: none, the policy reads no history
+	Every    time.Duration // how often it wants to be asked, more often than the schedule; 0: by the schedule
+	Outside  bool          // it asks a model outside: Estimate.Answer is recorded, and given back in Input.Answer
 }
 
 // Policy turns history into an estimate. It is a pure function of its input.
@@ -123,6 +126,7 @@ type Estimate struct {
 	Coverage    Ratio     // present / expected of the window
 	Flags       []Flag    // windows left out of the estimate
 	Forecast    *Forecast // nil where the policy makes none
+	Answer      string    // what an outside model answered, as received; "" where none was asked
 }
 
 // Forecast is what a policy expects of the hours to come: hour i starts at

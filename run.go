@@ -76,6 +76,7 @@ type Change struct {
 	Policy    string         `json:"policy"`      // kind
 	PolicyID  string         `json:"policy_hash"` // hash of kind and parameters
 	InputID   string         `json:"input_hash"`
+	Answer    string         `json:"answer,omitempty"` // of an outside model, as received
 	Peak      Peak           `json:"peak"`
 	ValidDays float64        `json:"valid_days"`
 	Coverage  Ratio          `json:"coverage"`

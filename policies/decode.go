@@ -70,7 +70,7 @@ func (d *decoder) text(name string) (string, bool) {
 
 // duration reads "28d", "2w" or what Go reads, between low and high.
 func (d *decoder) duration(name string, low, high time.Duration) (time.Duration, bool) {
-	hint := fmt.Sprintf("%s to %s, as in 28d, 4w or 36h", days(low), days(high))
+	hint := fmt.Sprintf("%s to %s, as in 28d, 4w, 36h or 5s", days(low), days(high))
 	v, ok := d.get(name)
 	if !ok {
 		return 0, false
@@ -145,4 +145,9 @@ func (d *decoder) finish() []rlc.Problem {
 
 func plain(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
 
-func days(d time.Duration) string { return plain(d.Hours()/24) + "d" }
+func days(d time.Duration) string {
+	if d < 24*time.Hour {
+		return d.String()
+	}
+	return plain(d.Hours()/24) + "d"
+}

@@ -74,7 +74,7 @@ func Guard(e Evidence, est rlc.Estimate, err error) rlc.Change {
 	g := &guarding{e: e, est: est, guards: resolve(e.Guards), change: rlc.Change{
 		Service: e.Service, Bucket: e.Bucket, Key: e.Key, At: e.Now,
 		Look: est.Look, Peak: est.Peak, Flags: est.Flags,
-		ValidDays: est.ValidDays, Coverage: est.Coverage,
+		ValidDays: est.ValidDays, Coverage: est.Coverage, Answer: est.Answer,
 		Reasons: append([]rlc.Reason(nil), est.Steps...),
 	}}
 	if e.Current != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/policies/capacity"
 	"github.com/openrlc/rlc/policies/contractual"
+	"github.com/openrlc/rlc/policies/external"
 	"github.com/openrlc/rlc/policies/historical"
 )
 
@@ -27,17 +28,27 @@ type Registry struct {
 	kinds []Kind
 }
 
-// Builtin holds every kind of this version.
-func Builtin() *Registry {
+// Config says what the kinds may do. Its zero value lets no policy ask anybody.
+type Config struct {
+	External external.ClientConfig // whom policies of kind external may ask
+}
+
+// Builtin holds every kind of this version, as New does for the zero Config.
+func Builtin() *Registry { return New(Config{}) }
+
+// New holds every kind of this version.
+func New(c Config) *Registry {
 	return &Registry{kinds: []Kind{
 		{Name: "historical", build: buildHistorical},
 		{Name: "contractual", build: buildContractual},
 		{Name: "capacity", build: buildCapacity},
+		{Name: "recent", build: buildRecent},
+		{Name: "external", build: buildExternal(external.NewClient(c.External))},
 	}}
 }
 
 // Later are the kinds that the format names and this version does not build.
-func later() []string { return []string{"predictive", "recent", "expression", "external"} }
+func later() []string { return []string{"predictive", "expression"} }
 
 // Kinds are the names of the kinds, in the order of their pages.
 func (r *Registry) Kinds() []string {

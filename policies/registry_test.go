@@ -3,6 +3,7 @@ package policies
 import (
 	"errors"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/openrlc/rlc"
@@ -10,6 +11,7 @@ import (
 
 func TestParametersAreDecodedStrictly(t *testing.T) {
 	const ok = ""
+	r := Builtin()
 	cases := []struct {
 		kind   string
 		params rlc.Params
@@ -21,9 +23,9 @@ func TestParametersAreDecodedStrictly(t *testing.T) {
 		{"historical", rlc.Params{"headroom": -0.1}, "headroom -0.1 is out of range; 0 to 10"},
 		{"historical", rlc.Params{"headroom": math.NaN()}, "headroom NaN is out of range; 0 to 10"},
 		{"historical", rlc.Params{"headroom": "a lot"}, "headroom is not a number; write a plain number: 0.3 for 30 %"},
-		{"historical", rlc.Params{"window": 28.0}, "window is not a duration; 7d to 84d, as in 28d, 4w or 36h"},
-		{"historical", rlc.Params{"window": "1d"}, "window 1d is out of range; 7d to 84d, as in 28d, 4w or 36h"},
-		{"historical", rlc.Params{"window": "NaNd"}, `window "NaNd" is not a duration; 7d to 84d, as in 28d, 4w or 36h`},
+		{"historical", rlc.Params{"window": 28.0}, "window is not a duration; 7d to 84d, as in 28d, 4w, 36h or 5s"},
+		{"historical", rlc.Params{"window": "1d"}, "window 1d is out of range; 7d to 84d, as in 28d, 4w, 36h or 5s"},
+		{"historical", rlc.Params{"window": "NaNd"}, `window "NaNd" is not a duration; 7d to 84d, as in 28d, 4w, 36h or 5s`},
 		{"historical", rlc.Params{"horizon": "7d"}, `unknown parameter "horizon" of policy historical; known: headroom, window`},
 		{"contractual", rlc.Params{"contract": "acme"}, ok},
 		{"contractual", rlc.Params{"rate": 10.0, "burst": 20.0, "from": "2026-01-01", "until": "2026-12-31T00:00:00Z", "reference": "x"}, ok},
@@ -37,10 +39,16 @@ func TestParametersAreDecodedStrictly(t *testing.T) {
 		{"contractual", rlc.Params{"rate": 5.0, "until": "soon"}, "until is not a time; as in 2026-11-27T00:00:00Z or 2026-11-27"},
 		{"capacity", nil, ok},
 		{"capacity", rlc.Params{"rate": 5.0}, `unknown parameter "rate" of policy capacity; it has no parameters`},
-		{"predictive", nil, `policy kind "predictive" is not supported by this version; known: historical, contractual, capacity`},
-		{"astrology", nil, `unknown policy kind "astrology"; known: historical, contractual, capacity`},
+		{"recent", nil, ok},
+		{"recent", rlc.Params{"headroom": 0.5}, ok},
+		{"recent", rlc.Params{"window": "1d"}, `unknown parameter "window" of policy recent; known: headroom`},
+		{"external", rlc.Params{"url": "https://models.example/quota", "timeout": "2s"}, ok},
+		{"external", nil, "url is blank; as in https://models.example/quota"},
+		{"external", rlc.Params{"url": "file:///etc/passwd"}, "url is not an http or https URL; as in https://models.example/quota"},
+		{"external", rlc.Params{"url": "https://models.example/", "timeout": "5m"}, "timeout 5m is out of range; 1s to 30s, as in 28d, 4w, 36h or 5s"},
+		{"expression", nil, `policy kind "expression" is not supported by this version; known: ` + strings.Join(r.Kinds(), ", ")},
+		{"astrology", nil, `unknown policy kind "astrology"; known: ` + strings.Join(r.Kinds(), ", ")},
 	}
-	r := Builtin()
 	for _, c := range cases {
 		got := ""
 		if p := r.Check(c.kind, c.params); len(p) > 0 {

@@ -34,8 +34,10 @@ var floors = map[string]struct {
 	"policies/historical":  {2, nil},
 	"policies/contractual": {2, nil},
 	"policies/capacity":    {2, nil},
+	"policies/recent":      {2, []string{"policies/historical"}},
+	"policies/external":    {2, []string{"policies/historical"}},
 	"policies/score":       {2, nil},
-	"policies":             {2, []string{"policies/historical", "policies/contractual", "policies/capacity", "policies/score"}},
+	"policies":             {2, []string{"policies/historical", "policies/contractual", "policies/capacity", "policies/recent", "policies/external", "policies/score"}},
 	"internal/backtest":    {2, nil},
 	"quotafile":            {2, []string{"enforcer/match"}},
 	"internal/planner":     {2, []string{"policies", "internal/backtest", "quotafile", "enforcer/match"}},
@@ -63,6 +65,8 @@ var floors = map[string]struct {
 	"deploy":       {5, nil}, // tests only
 	"cmd/rlc":      {5, nil},
 	"cmd/enforcer": {5, nil},
+
+	"docs/policies/external": {5, nil}, // an example that stands alone
 }
 
 // libraries lists, for each outside module, the packages that may import it.
