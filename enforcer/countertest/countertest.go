@@ -3,9 +3,11 @@ package countertest
 
 import (
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/enforcer"
@@ -17,40 +19,82 @@ import (
 type Options struct {
 	// New makes an empty store.
 	New func(t *testing.T) enforcer.Counter
-	// OwnClock is set for a store that goes by its own clock: the vectors,
-	// which set the time, are left out.
+	// OwnClock is set for a store that goes by its own clock, and not by the now
+	// that it is given.
 	OwnClock bool
+	// SetTime makes such a store's clock stand at us, in Unix microseconds,
+	// before each step of a vector. Nil: the vectors are left out for it.
+	SetTime func(t *testing.T, c enforcer.Counter, us int64)
+	// Without lists algorithms that the store does not hold.
+	Without []string
 }
 
 // Run runs the suite.
 func Run(t *testing.T, o Options) {
-	if !o.OwnClock {
+	if !o.OwnClock || o.SetTime != nil {
 		t.Run("vectors", func(t *testing.T) { vectors(t, o) })
 	}
-	t.Run("all or none is charged", func(t *testing.T) { allOrNone(t, o) })
-	t.Run("a peek leaves no trace", func(t *testing.T) { peek(t, o) })
-	t.Run("sets share counters by name", func(t *testing.T) { shared(t, o) })
-	t.Run("names are data", func(t *testing.T) { names(t, o) })
-	t.Run("concurrent charges are exact and end", func(t *testing.T) { concurrent(t, o) })
+	for _, k := range kinds(o) {
+		t.Run(k.name, func(t *testing.T) {
+			t.Run("all or none is charged", func(t *testing.T) { allOrNone(t, o, k) })
+			t.Run("a peek leaves no trace", func(t *testing.T) { peek(t, o, k) })
+			t.Run("sets share counters by name", func(t *testing.T) { shared(t, o, k) })
+			t.Run("a limit change keeps what was taken", func(t *testing.T) { changed(t, o, k) })
+			t.Run("a charge can be settled", func(t *testing.T) { settled(t, o, k) })
+			t.Run("concurrent charges are exact and end", func(t *testing.T) { concurrent(t, o, k, k, k) })
+		})
+	}
+	all := kinds(o)
+	t.Run("sets of several algorithms", func(t *testing.T) {
+		t.Run("all or none is charged", func(t *testing.T) { mixed(t, o) })
+		t.Run("concurrent charges are exact and end", func(t *testing.T) { concurrent(t, o, all[0], all[len(all)/2], all[len(all)-1]) })
+	})
+	t.Run("names are data", func(t *testing.T) { names(t, o, all[0]) })
 }
 
-// slow never gives a token back during a test.
-func slow(t *testing.T, burst rlc.Burst) gcra.Limit {
-	return compile(t, rlc.Limit{Rate: 1e-5, Burst: burst})
+// kind makes limits of one algorithm that give nothing back during a test.
+type kind struct {
+	name string
+	spec func(burst int64) gcratest.Spec
 }
 
-func compile(t *testing.T, l rlc.Limit) gcra.Limit {
+// kinds are those that the store holds, the token bucket first.
+func kinds(o Options) []kind {
+	without := map[string]bool{}
+	for _, w := range o.Without {
+		without[w] = true
+	}
+	var all []kind
+	for _, name := range []string{rlc.TokenBucket, rlc.LeakyBucket, rlc.FixedWindow, rlc.SlidingWindow, rlc.SlidingLog} {
+		if without[name] {
+			continue
+		}
+		all = append(all, kind{name, func(burst int64) gcratest.Spec {
+			if name == rlc.TokenBucket || name == rlc.LeakyBucket {
+				return gcratest.Spec{Algorithm: name, Limit: &rlc.Limit{Rate: 1e-5, Burst: rlc.Burst(burst)}}
+			}
+			return gcratest.Spec{Algorithm: name, Window: &rlc.WindowLimit{Requests: burst, Length: rlc.MaxWindow}}
+		}})
+	}
+	return all
+}
+
+// limit is ready for a charge.
+func (k kind) limit(t *testing.T, burst int64) gcra.Limit {
 	t.Helper()
-	c, err := gcra.Compile(l)
+	l, err := k.spec(burst).Compile()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c
+	return l
 }
 
-func take(t *testing.T, s enforcer.Set, now, cost int64) gcra.Tally {
+// now is a moment that all stores agree on.
+func now() int64 { return time.Now().UnixMicro() }
+
+func take(t *testing.T, s enforcer.Set, at, cost int64) gcra.Tally {
 	t.Helper()
-	tally, err := s.Take(t.Context(), now, cost)
+	tally, err := s.Take(t.Context(), at, cost)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,17 +106,35 @@ func vectors(t *testing.T, o Options) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	held := map[string]bool{"": true}
+	for _, k := range kinds(o) {
+		held[k.name] = true
+	}
 	for _, v := range all {
+		if !held[v.Algorithm] {
+			continue
+		}
 		t.Run(v.Name, func(t *testing.T) {
+			limits, err := v.Limits()
+			if err != nil {
+				t.Fatal(err)
+			}
 			c := o.New(t)
-			limit := v.Limit
 			for i, step := range v.Steps {
-				if step.Limit != nil {
-					limit = *step.Limit
+				if o.SetTime != nil {
+					o.SetTime(t, c, step.At)
 				}
-				s := c.Set([]gcra.Charge{{Bucket: "b", Key: "k", Limit: compile(t, limit)}})
-				got := take(t, s, step.At, step.Cost)
-				if want := step.Verdict(); got.OK() != want.OK || got.Remaining != want.Remaining || got.Wait != want.Wait {
+				s := c.Set([]gcra.Charge{{Bucket: "b", Key: "k", Limit: limits[i]}})
+				if step.Settle != 0 {
+					settle(t, s, step.Charged, step.Settle)
+					continue
+				}
+				got, want := take(t, s, step.At, step.Cost), step.Verdict()
+				wait := got.Wait
+				if want.OK {
+					wait = got.Pace
+				}
+				if got.OK() != want.OK || got.Remaining != want.Remaining || wait != want.Wait {
 					t.Fatalf("step %d: got %+v, want %+v", i, got, want)
 				}
 			}
@@ -80,67 +142,162 @@ func vectors(t *testing.T, o Options) {
 	}
 }
 
-func allOrNone(t *testing.T, o Options) {
+// settle corrects a charge, or skips the test where the store cannot.
+func settle(t *testing.T, s enforcer.Set, at, by int64) {
+	t.Helper()
+	settler, ok := s.(enforcer.Settler)
+	if !ok {
+		t.Skip("the store does not settle")
+	}
+	if err := settler.Settle(t.Context(), at, by); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func allOrNone(t *testing.T, o Options, k kind) {
 	c := o.New(t)
-	wide := gcra.Charge{Bucket: "wide", Limit: slow(t, 5)}
-	tight := gcra.Charge{Bucket: "tight", Limit: slow(t, 2)}
-	none := gcra.Charge{Bucket: "none", Limit: slow(t, 1)}
+	wide := gcra.Charge{Bucket: "wide", Limit: k.limit(t, 5)}
+	tight := gcra.Charge{Bucket: "tight", Limit: k.limit(t, 2)}
+	none := gcra.Charge{Bucket: "none", Limit: k.limit(t, 1)}
 	for i, want := range []uint64{0, 0, 0b10, 0b10} {
-		if got := take(t, c.Set([]gcra.Charge{wide, tight}), 0, 1); got.Refused != want {
+		if got := take(t, c.Set([]gcra.Charge{wide, tight}), now(), 1); got.Refused != want {
 			t.Fatalf("request %d refused by %b, want %b", i, got.Refused, want)
 		}
 	}
 	// Two were admitted, so the wide one has three left; in any order.
-	if got := take(t, c.Set([]gcra.Charge{tight, wide}), 0, 4); got.Refused != 0b11 {
+	if got := take(t, c.Set([]gcra.Charge{tight, wide}), now(), 4); got.Refused != 0b11 {
 		t.Errorf("cost 4 refused by %b, want both", got.Refused)
 	}
-	if got := take(t, c.Set([]gcra.Charge{none, wide}), 0, 3); got.Refused != 0b01 {
+	if got := take(t, c.Set([]gcra.Charge{none, wide}), now(), 3); got.Refused != 0b01 {
 		t.Errorf("cost 3 refused by %b, want the one with a burst of 1", got.Refused)
 	}
-	if got := take(t, c.Set([]gcra.Charge{wide}), 0, 3); !got.OK() || got.Remaining != 0 {
+	if got := take(t, c.Set([]gcra.Charge{wide}), now(), 3); !got.OK() || got.Remaining != 0 {
 		t.Errorf("the last three: %+v", got)
 	}
 }
 
-func peek(t *testing.T, o Options) {
+// mixed charges a bucket of each algorithm with one request, of which the last
+// refuses.
+func mixed(t *testing.T, o Options) {
 	c := o.New(t)
-	s := c.Set([]gcra.Charge{{Bucket: "b", Limit: slow(t, 1)}})
-	for range 3 {
-		if got := take(t, s, 0, 0); !got.OK() || got.Remaining != 1 {
-			t.Fatalf("peek: %+v", got)
+	all := kinds(o)
+	for last := range all {
+		var charges []gcra.Charge
+		for i, k := range all {
+			burst := int64(10)
+			if i == last {
+				burst = 1
+			}
+			charges = append(charges, gcra.Charge{Bucket: fmt.Sprint(last, k.name), Limit: k.limit(t, burst)})
 		}
-	}
-	take(t, s, 0, 1)
-	if got := take(t, s, 0, 0); got.OK() {
-		t.Errorf("peek at an empty bucket: %+v", got)
+		s := c.Set(charges)
+		for range 3 {
+			take(t, s, now(), 1)
+		}
+		if got := take(t, s, now(), 1); got.Refused != 1<<last {
+			t.Fatalf("refused by %b, want %s alone", got.Refused, all[last].name)
+		}
+		for i := range charges {
+			want := int64(9) // one was admitted by all
+			if i == last {
+				want = 0
+			}
+			if got := take(t, c.Set(charges[i:i+1]), now(), 0); got.Remaining != want {
+				t.Errorf("%s has %d left, want %d", all[i].name, got.Remaining, want)
+			}
+		}
 	}
 }
 
-func shared(t *testing.T, o Options) {
+func peek(t *testing.T, o Options, k kind) {
+	c := o.New(t)
+	s := c.Set([]gcra.Charge{{Bucket: "b", Limit: k.limit(t, 1)}})
+	for range 3 {
+		if got := take(t, s, now(), 0); !got.OK() || got.Remaining != 1 {
+			t.Fatalf("peek: %+v", got)
+		}
+	}
+	take(t, s, now(), 1)
+	if got := take(t, s, now(), 0); got.OK() || got.Wait <= 0 {
+		t.Errorf("peek at an empty counter: %+v", got)
+	}
+}
+
+func shared(t *testing.T, o Options, k kind) {
 	c := o.New(t)
 	set := func(key string) enforcer.Set {
-		return c.Set([]gcra.Charge{{Bucket: "b", Key: key, Limit: slow(t, 2)}})
+		return c.Set([]gcra.Charge{{Bucket: "b", Key: key, Limit: k.limit(t, 2)}})
 	}
 	a, again, other := set("a"), set("a"), set("b")
-	take(t, a, 0, 1)
-	take(t, again, 0, 1)
-	if take(t, a, 0, 1).OK() {
+	take(t, a, now(), 1)
+	take(t, again, now(), 1)
+	if take(t, a, now(), 1).OK() {
 		t.Error("two sets with the same key have a counter each")
 	}
-	if !take(t, other, 0, 1).OK() {
+	if !take(t, other, now(), 1).OK() {
 		t.Error("another key shares the counter")
 	}
 }
 
-func names(t *testing.T, o Options) {
+func changed(t *testing.T, o Options, k kind) {
+	c := o.New(t)
+	with := func(burst int64) enforcer.Set {
+		return c.Set([]gcra.Charge{{Bucket: "b", Limit: k.limit(t, burst)}})
+	}
+	take(t, with(2), now(), 2)
+	if got := take(t, with(2), now(), 1); got.OK() {
+		t.Fatalf("the third of two: %+v", got)
+	}
+	if got := take(t, with(5), now(), 1); !got.OK() || got.Remaining != 2 {
+		t.Errorf("raised to five on an exhausted counter: %+v, want 2 left", got)
+	}
+	if got := take(t, with(2), now(), 1); got.OK() || got.Remaining != 0 {
+		t.Errorf("lowered to two with three taken: %+v", got)
+	}
+}
+
+func settled(t *testing.T, o Options, k kind) {
+	c := o.New(t)
+	s := c.Set([]gcra.Charge{{Bucket: "b", Limit: k.limit(t, 10)}})
+	left := func() int64 { return take(t, s, now(), 0).Remaining }
+	take(t, s, now(), 5)
+	settle(t, s, now(), -3)
+	if got := left(); got != 8 {
+		t.Errorf("5 taken and 3 given back: %d of 10 left, want 8", got)
+	}
+	settle(t, s, now(), 4)
+	if got := left(); got != 4 {
+		t.Errorf("4 more: %d left, want 4", got)
+	}
+	settle(t, s, now(), -9)
+	if got := left(); got != 10 {
+		t.Errorf("more given back than taken: %d left, want 10", got)
+	}
+	settle(t, s, now(), 25)
+	if got := take(t, s, now(), 0); got.OK() || got.Remaining != 0 {
+		t.Errorf("charged above its burst: %+v", got)
+	}
+	fresh := c.Set([]gcra.Charge{{Bucket: "new", Limit: k.limit(t, 10)}})
+	settle(t, fresh, now(), -5)
+	if got := take(t, fresh, now(), 0); got.Remaining != 10 {
+		t.Errorf("given back to a new counter: %d left, want 10", got.Remaining)
+	}
+	settle(t, fresh, now(), math.MinInt64)
+	settle(t, fresh, now(), math.MaxInt64)
+	if got := take(t, fresh, now(), 0); got.OK() || got.Remaining != 0 {
+		t.Errorf("charged without bound: %+v", got)
+	}
+}
+
+func names(t *testing.T, o Options, k kind) {
 	c := o.New(t)
 	for i, ch := range []gcra.Charge{
 		{Bucket: "a", Key: "b_c"}, {Bucket: "a_b", Key: "c"}, {Bucket: "a", Key: "b:c"}, {Bucket: "a:b", Key: "c"},
 		{Bucket: "a", Key: "{x}"}, {Bucket: "{a}", Key: "x"}, {Bucket: "a", Key: ""}, {Bucket: "", Key: "a"},
 		{Bucket: "a", Key: "b\x00c"}, {Bucket: "a\x00b", Key: "c"}, {Bucket: "a", Key: "b\r\nc"}, {Bucket: "a", Key: "b c"},
 	} {
-		ch.Limit = slow(t, 1)
-		if !take(t, c.Set([]gcra.Charge{ch}), 0, 1).OK() {
+		ch.Limit = k.limit(t, 1)
+		if !take(t, c.Set([]gcra.Charge{ch}), now(), 1).OK() {
 			t.Errorf("name %d shares a counter with one before", i)
 		}
 	}
@@ -148,11 +305,11 @@ func names(t *testing.T, o Options) {
 
 // concurrent charges overlapping sets, in opposite orders, from many
 // goroutines: it ends, and exactly the scarcest bucket's tokens are admitted.
-func concurrent(t *testing.T, o Options) {
+func concurrent(t *testing.T, o Options, k ...kind) {
 	c := o.New(t)
 	charges := func(order ...int) (out []gcra.Charge) {
 		for _, i := range order {
-			out = append(out, gcra.Charge{Bucket: fmt.Sprint("b", i), Limit: slow(t, rlc.Burst(1000+i))})
+			out = append(out, gcra.Charge{Bucket: fmt.Sprint("b", i), Limit: k[i].limit(t, int64(1000+i))})
 		}
 		return out
 	}
@@ -162,7 +319,7 @@ func concurrent(t *testing.T, o Options) {
 	for g := range 8 {
 		group.Go(func() {
 			for range 300 {
-				tally, err := sets[g%len(sets)].Take(t.Context(), 0, 1)
+				tally, err := sets[g%len(sets)].Take(t.Context(), now(), 1)
 				if err != nil {
 					t.Error(err)
 					return

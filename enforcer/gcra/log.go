@@ -19,7 +19,7 @@ func (l *Limit) takeLog(s *State, now, cost int64) Verdict {
 	case cost > l.burst/micro:
 		return Verdict{Remaining: free / micro, Wait: Forever}
 	case cost*micro > free:
-		return Verdict{Remaining: free / micro, Wait: duration(l.expires(s, cost*micro-free)-now, 0)}
+		return Verdict{Remaining: free / micro, Wait: duration(l.expires(s, cost*micro+s.Debt-l.burst)-now, 0)}
 	case peek:
 		return Verdict{OK: true, Remaining: free / micro}
 	}

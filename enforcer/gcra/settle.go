@@ -93,15 +93,19 @@ func (l *Limit) refundLog(s *State, at, by int64) {
 	if s.End == 0 {
 		return
 	}
-	entry := &s.Prev
 	if grain := l.Grain(); grain > 1 {
 		at = gridEnd(at-1, grain)
 	}
-	for i := len(s.Log) - 1; i >= 0 && at < s.At; i-- {
-		entry = &s.Log[i].Cost
-		if s.Log[i].At <= at {
-			break
+	entry := &s.Prev
+	if at < s.At {
+		i := len(s.Log) - 1
+		for i >= 0 && s.Log[i].At > at {
+			i--
 		}
+		if i < 0 {
+			return // it has slid out
+		}
+		entry = &s.Log[i].Cost
 	}
 	by = min(by, *entry)
 	*entry -= by

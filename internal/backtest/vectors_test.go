@@ -27,7 +27,7 @@ func TestTheReplayAgreesWithTheTokenVectors(t *testing.T) {
 			// Each step's drops are what it adds to the replay of those before.
 			before := 0.0
 			for i, n := range s.Counts {
-				got := backtest.Replay(step, backtest.Samples(step, monday, values[:i+1]), s.Limit)
+				got := backtest.Replay(step, backtest.Samples(step, monday, values[:i+1]), *s.Limit)
 				want := 0.0
 				if n >= 0 {
 					want = float64(n - s.Admitted[i])
@@ -37,8 +37,8 @@ func TestTheReplayAgreesWithTheTokenVectors(t *testing.T) {
 				}
 				before = got.Drops
 			}
-			want := backtest.Replay(step, backtest.Samples(step, monday, values), s.Limit)
-			compare(t, backtest.FromHistory(summarise(step, monday, values, 0), s.Limit), want)
+			want := backtest.Replay(step, backtest.Samples(step, monday, values), *s.Limit)
+			compare(t, backtest.FromHistory(summarise(step, monday, values, 0), *s.Limit), want)
 		})
 	}
 }
