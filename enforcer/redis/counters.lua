@@ -1,0 +1,186 @@
+-- Buckets and windows that are charged together, all or none. Integers only:
+-- times in microseconds, a bucket's tokens in millionths, a window's whole. The
+-- arithmetic and the words for what is remembered are those of package gcra.
+--
+-- KEYS: the counters, a string each.
+-- ARGV: what to do, how many tokens, a third number; then for each counter its
+-- kind, its time to live in milliseconds (a window lives so long beyond its
+-- end), and six numbers:
+--   b bucket           rate, rest, burst, start, far, most
+--   r window, rolling  requests, length, 0, 0, 0, 0
+--   g window on a grid requests, length, 0, 0, 0, 0
+--   c calendar window  requests, length, three edges that follow each other, 0
+--   s sliding window   requests, length, 0, 0, 0, 0
+-- A bucket gives back rate whole tokens and rest millionths a second; start is
+-- the debt of one that is not there, far how far ahead a stored time may be,
+-- most what it may owe above its burst (lease: the fewest tokens of use).
+--
+--   take    the tokens, if every counter has them
+--   peek    whether take would be admitted; nothing changes
+--   settle  so many more, or fewer, without asking; third: when it was charged
+--   lease   third is held already, and what is more than wanted goes back. Of
+--           one bucket, and at most half of what is free: others want some, too.
+-- The answer is 1 where all admitted (lease: the tokens given), the time; then
+-- for each counter, as it was before: debt, how far its time is ahead, in how
+-- long its window ends, and what came before. What is wrong with ARGV ends the
+-- script before it writes.
+local call, floor, pack, unpack = redis.call, math.floor, struct.pack, struct.unpack
+local op, n, third = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+if not (#ARGV == 8 * #KEYS + 3 and n == floor(n) and n <= 1e11 and third >= 0 and third < 2^53
+  and ((op == 'take' or op == 'peek') and n >= 1 or op == 'settle' and n >= -1e11
+  or op == 'lease' and n >= 0 and #KEYS == 1 and ARGV[4] == 'b')) then
+  return redis.error_reply('RLCINVALID tokens')
+end
+local settle, back = op == 'settle', op == 'settle' and n < 0
+local t = call('TIME')
+local now = t[1] * 1000000 + t[2]
+local ok, answer, put, life = 1, {1, now}, {}, {}
+
+for i = 1, #KEYS do
+  local key, a = KEYS[i], 8 * i - 4
+  local kind, ttl, x1, x2, x3, x4, x5 = ARGV[a], tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3]),
+    tonumber(ARGV[a + 4]), tonumber(ARGV[a + 5]), tonumber(ARGV[a + 6])
+  local debt, at, fin, prev, fits = 0, now, 0, 0, settle
+  if not (ttl >= 1000 and ttl <= 86400000 and x1 >= 0 and x1 <= 1e11 and x2 >= 0 and x2 < 2^51) then
+    return redis.error_reply('RLCINVALID counter')
+  end
+
+  if kind == 'b' then
+    if not (x2 < 1e6 and x3 >= 1e6 and x3 <= 1e17 and x4 >= 0 and x4 <= x3 and x5 >= 1e6) then
+      return redis.error_reply('RLCINVALID bucket')
+    end
+    local v, reset = call('GET', key), false
+    if not v then
+      debt, fits = x4, fits and not back
+    elseif #v == 16 then
+      debt, at = unpack('>dd', v)
+    elseif #v == 24 then
+      debt, at, prev = unpack('>ddd', v)
+    end
+    if not (debt >= 0) then debt = 0 elseif debt > x3 then debt = x3 end
+    local owed, d = debt + prev, now - at
+    if back then
+      -- Back goes what time has not paid off between the charge and at.
+      local rest = -n * 1e6
+      if at > third then rest = rest - x1 * (at - third) - floor(x2 * (at - third) / 1e6) end
+      if rest > owed then rest = owed end
+      if rest > 0 then owed = owed - rest end
+    end
+    if d > 0 then
+      local paid = x1 * d
+      if x2 > 0 then
+        local s = floor(d / 1e6)
+        paid = paid + x2 * s + floor(x2 * (d - 1e6 * s) / 1e6)
+      end
+      -- A span too short for a millionth of a token is not used up.
+      if paid > 0 or owed == 0 then
+        owed, at = owed - paid, now
+        if owed < 0 then owed = 0 end
+      end
+    elseif -d > x5 then
+      at, reset = now, true -- the clock was set back
+    end
+    debt, prev = owed, 0
+    if owed > x3 then debt, prev = x3, owed - x3 end
+
+    local after = owed
+    if op == 'lease' then
+      local free, give = floor((x3 - owed) / 1e6), n - third
+      local most, least = floor((free + 1) / 2), tonumber(ARGV[a + 7])
+      if most < least then most = least end
+      if give > most then give = most end
+      if give > free then give = free > 0 and free or 0 end
+      after = owed + give * 1e6
+      if after < 0 then after = 0 end
+      fits, ok = give ~= 0, give
+    elseif not back then
+      after = owed + n * 1e6
+      fits = fits or after <= x3
+    end
+    if after <= x3 then
+      if fits then put[i] = pack('>dd', after, at) end
+    elseif settle then
+      local over, most = after - x3, tonumber(ARGV[a + 7])
+      if over > most then over = most end
+      put[i], ttl = pack('>ddd', x3, at, over), 86400000
+    end
+    if reset and not fits and op ~= 'peek' then
+      call('SET', key, pack('>dd', debt, at), 'PX', ttl)
+    end
+
+  else
+    if not (x1 >= 1 and x2 >= 1 and (kind == 'r' or kind == 'g' or kind == 's' or kind == 'c' and now < x5 and x3 < x4 and x4 < x5)) then
+      return redis.error_reply('RLCINVALID window')
+    end
+    local function edge(time)
+      if kind == 'c' then return time < x3 and x3 or time < x4 and x4 or x5 end
+      if kind == 'r' then return time + x2 end
+      return time - time % x2 + x2
+    end
+    local v = call('GET', key)
+    if v and #v == 32 then
+      debt, at, fin, prev = unpack('>dddd', v)
+    else
+      fits = fits and not back
+    end
+    if not (debt >= 0 and prev >= 0) then debt, prev = 0, 0 end
+    if back then
+      -- A window that is over gets nothing back.
+      local charged = third < at and third or at
+      if kind == 'r' and charged >= fin - x2 or kind ~= 'r' and edge(charged) == fin then
+        debt = debt + n > 0 and debt + n or 0
+      elseif kind == 's' and edge(charged) == fin - x2 then
+        prev = prev + n > 0 and prev + n or 0
+      end
+    end
+    if now > at then
+      at = now
+    elseif at - now > 2 * x2 and at - now > 1e6 then
+      -- The clock was set back: the debt belongs to the window of now.
+      at = now
+      if debt > 0 then fin = edge(now) end
+    end
+    if kind == 's' then
+      if fin <= at then
+        prev, debt = fin > at - x2 and debt or 0, 0
+      end
+      fin = edge(at)
+      local rest = x1 - debt - n
+      fits = fits or rest >= 0 and prev * (fin - at) <= rest * x2
+    else
+      prev = 0
+      if fin <= at then
+        debt, fin = 0, 0
+      end
+      if kind ~= 'r' then
+        fin = edge(at)
+      elseif fin > at + x2 then
+        fin = at + x2
+      end
+      fits = fits or debt + n <= x1
+    end
+    if fits then
+      local after, close = debt, fin
+      if not back then after = after + n end
+      if after > 1e11 then after = 1e11 end
+      if close == 0 then close = at + x2 end
+      put[i] = pack('>dddd', after, at, close, prev)
+      if kind == 's' then close = close + x2 end
+      ttl = ttl + floor((close - now) / 1000) + 1
+    end
+    if fin ~= 0 then fin = fin - now end
+  end
+
+  if not fits and op ~= 'lease' then ok = 0 end
+  local j = 4 * i
+  answer[j - 1], answer[j], answer[j + 1], answer[j + 2] = debt, at - now, fin, prev
+  life[i] = ttl
+end
+
+if op ~= 'peek' and (ok ~= 0 or settle) then
+  for i = 1, #KEYS do
+    if put[i] then call('SET', KEYS[i], put[i], 'PX', life[i]) end
+  end
+end
+answer[1] = ok
+return answer

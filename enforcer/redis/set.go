@@ -1,0 +1,340 @@
+package redis
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"math"
+	"math/bits"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/openrlc/rlc/enforcer/gcra"
+)
+
+// What a script can be asked to do.
+const (
+	opTake   = "take"
+	opPeek   = "peek"
+	opSettle = "settle"
+	opLease  = "lease"
+)
+
+const micro = 1_000_000
+
+// width is how many arguments a script takes for each counter, and header how
+// many before them.
+const (
+	width  = 8
+	header = 3
+)
+
+// Set is a group of counters that a request is charged to, all or none.
+type Set struct {
+	counter *Counter
+	parts   []part
+}
+
+// part is one counter of a set, ready to be asked for.
+type part struct {
+	charge gcra.Charge
+	name   string // the key in Redis
+	slot   uint16
+	script *script
+	args   [width]string
+	anew   string // a bucket's start after a restart of Redis
+	refill time.Duration
+	hot    atomic.Pointer[key]
+}
+
+// prepare makes p ready for a charge.
+func (c *Counter) prepare(p *part, ch gcra.Charge) {
+	p.charge, p.script = ch, &c.main
+	p.args = [width]string{"", "3600000", "0", "0", "0", "0", "0", "0"}
+	l := &p.charge.Limit
+	requests, length := decimal(l.Burst()), decimal(l.Length())
+	family := "w"
+	switch l.Kind() {
+	case gcra.TokenBucket, gcra.LeakyBucket:
+		family = "b"
+		burst, rate := l.Burst()*micro, l.Rate()
+		refill := after(burst, rate)
+		p.refill = time.Duration(min(refill, math.MaxInt64/1000)) * time.Microsecond
+		p.anew = decimal(burst - min(burst, max(rate, micro)))
+		p.args = [width]string{
+			"b", decimal(min(max(refill/1000+1000, 1000), day)), decimal(rate / micro), decimal(rate % micro), decimal(burst),
+			"0", decimal(far(refill)), decimal(max(min(60*rate, maxOwed), burst)),
+		}
+	case gcra.FixedWindow:
+		p.args[0], p.args[2], p.args[3] = "g", requests, length
+		if l.Rolls() {
+			p.args[0] = "r"
+		} else if l.Length() > int64(time.Hour/time.Microsecond) {
+			p.args[0] = "c"
+		}
+	case gcra.SlidingWindow:
+		family, p.args[0], p.args[2], p.args[3] = "s", "s", requests, length
+	case gcra.SlidingLog:
+		family, p.args[0], p.args[2], p.args[3], p.args[4] = "l", "l", requests, length, decimal(l.Grain())
+		p.script = &c.logs
+	}
+	p.name = c.config.Prefix + family + ":" + encode(ch.Bucket, ch.Key)
+	p.slot = slot(p.name)
+}
+
+const (
+	day     = 24 * 60 * 60 * 1000 // milliseconds
+	maxOwed = 1e17                // micro-tokens
+)
+
+// after is how long a bucket takes to earn n micro-tokens, in microseconds, at
+// most never.
+func after(n, rate int64) int64 {
+	if rate <= 0 {
+		return never
+	}
+	hi, lo := bits.Mul64(uint64(n), micro)
+	if hi >= uint64(rate) {
+		return never
+	}
+	q, rem := bits.Div64(hi, lo, uint64(rate))
+	if rem > 0 {
+		q++
+	}
+	return int64(min(q, never))
+}
+
+// never is ten thousand years, in microseconds.
+const never = 1 << 58
+
+// far is how far ahead, in microseconds, a stored time may be: two refills and
+// at least a second. A bucket that never refills goes by the day.
+func far(refill int64) int64 {
+	if refill == never {
+		return day * 1000
+	}
+	return max(min(2*refill, 1<<52), micro)
+}
+
+// encode makes a key of names, which are data: whatever they hold, different
+// names give different keys, and none chooses its shard.
+func encode(bucket, key string) string {
+	h := sha256.New()
+	var length [8]byte
+	binary.BigEndian.PutUint64(length[:], uint64(len(bucket)))
+	h.Write(length[:])
+	h.Write([]byte(bucket))
+	h.Write([]byte(key))
+	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:21])
+}
+
+func decimal(n int64) string { return strconv.FormatInt(n, 10) }
+
+// Take asks every counter for cost tokens and charges all when all admit: in
+// one atomic step where they lie on one server, else by reserving on every
+// shard at once and giving back where one refused. Keys that are leased are
+// asked first; where one of them refuses, the others are not asked and count as
+// admitting. A cost of 0 is a peek, past the leases.
+func (s *Set) Take(ctx context.Context, now, cost int64) (gcra.Tally, error) {
+	op := opTake
+	if cost <= 0 {
+		op, cost = opPeek, 1
+	}
+	if t, never := s.never(); never {
+		return t, nil
+	}
+	verdicts := make([]gcra.Verdict, len(s.parts))
+	var cold uint64
+	var spent [gcra.MaxCharges]*key
+	refused := false
+	for i := range s.parts {
+		p := &s.parts[i]
+		k := s.counter.key(p, op)
+		if k == nil {
+			cold |= 1 << i
+			continue
+		}
+		v, leased, err := s.counter.spend(ctx, k, p, now, cost)
+		if err != nil {
+			unspend(spent[:len(s.parts)], cost)
+			return gcra.Tally{}, err
+		}
+		if !leased {
+			cold |= 1 << i
+			continue
+		}
+		verdicts[i] = v
+		if v.OK {
+			spent[i] = k
+		}
+		refused = refused || !v.OK
+	}
+	if refused {
+		for i := range s.parts {
+			if cold&(1<<i) != 0 {
+				verdicts[i] = gcra.Verdict{OK: true, Remaining: s.parts[i].charge.Limit.Burst()}
+			}
+		}
+	} else if cold != 0 {
+		err := s.ask(ctx, op, now, cost, cold, verdicts)
+		if err != nil {
+			unspend(spent[:len(s.parts)], cost)
+			return gcra.Tally{}, err
+		}
+	}
+	var t gcra.Tally
+	for i := range verdicts {
+		t.Add(i, verdicts[i])
+	}
+	if !t.OK() {
+		unspend(spent[:len(s.parts)], cost)
+	}
+	return t, nil
+}
+
+// never answers for limits of nothing, which need no counter.
+func (s *Set) never() (t gcra.Tally, never bool) {
+	for i := range s.parts {
+		never = never || s.parts[i].charge.Limit.Burst() == 0
+	}
+	if !never {
+		return t, false
+	}
+	for i := range s.parts {
+		v := gcra.Verdict{OK: true, Remaining: s.parts[i].charge.Limit.Burst()}
+		if v.Remaining == 0 {
+			v = gcra.Verdict{Wait: gcra.Forever}
+		}
+		t.Add(i, v)
+	}
+	return t, true
+}
+
+// ask charges the parts in which, or none of them, and enters their verdicts.
+func (s *Set) ask(ctx context.Context, op string, now, cost int64, which uint64, verdicts []gcra.Verdict) error {
+	queries, index := s.queries(op, decimal(cost), "0", now, which)
+	answers, err := s.counter.ask(ctx, queries, op == opTake)
+	if err != nil {
+		return err
+	}
+	s.counter.ahead.Store(answers[0].numbers[1] - now)
+	all := true
+	for _, a := range answers {
+		all = all && a.ok()
+	}
+	asked := cost
+	if op == opPeek {
+		asked = 0
+	}
+	for q, a := range answers {
+		refusals := 0
+		for j, i := range index[q] {
+			v := s.parts[i].verdict(a.numbers, j, asked)
+			if all {
+				v.OK = true // the script's word, which charged
+			} else if !v.OK {
+				refusals++
+			}
+			verdicts[i] = v
+		}
+		if !a.ok() && refusals == 0 {
+			verdicts[index[q][0]].OK = false
+		}
+	}
+	return nil
+}
+
+// queries are the script calls for the parts in which: one for those that can
+// share one, and which parts each is for.
+func (s *Set) queries(op, n, third string, now int64, which uint64) (queries []query, index [][]int) {
+	apart := s.counter.cluster.Load()
+	shared := -1
+	for i := range s.parts {
+		if which&(1<<i) == 0 {
+			continue
+		}
+		p := &s.parts[i]
+		q := len(queries)
+		if !apart && p.script == &s.counter.main {
+			if shared < 0 {
+				shared = q
+			}
+			q = shared
+		}
+		if q == len(queries) {
+			args := make([]string, header, header+width*len(s.parts))
+			args[0], args[1], args[2] = op, n, third
+			queries = append(queries, query{script: p.script, slot: p.slot, args: args})
+			index = append(index, nil)
+		}
+		queries[q].keys = append(queries[q].keys, p.name)
+		queries[q].args = p.append(queries[q].args, s.counter, now)
+		index[q] = append(index[q], i)
+	}
+	return queries, index
+}
+
+// append adds the part's arguments.
+func (p *part) append(args []string, c *Counter, now int64) []string {
+	at := len(args)
+	args = append(args, p.args[:]...)
+	switch p.args[0] {
+	case "b":
+		if c.restarts.lately(c.conn.Dials(), p.refill) {
+			args[at+5] = p.anew
+		}
+	case "c":
+		// The edges around now: Redis picks, since its clock is the one that counts.
+		l := &p.charge.Limit
+		now += c.ahead.Load()
+		next := l.End(now)
+		last := l.End(now - l.Length() - int64(3*time.Hour/time.Microsecond))
+		for e := l.End(last); e < next; e = l.End(e) {
+			last = e
+		}
+		args[at+4], args[at+5], args[at+6] = decimal(last), decimal(next), decimal(l.End(next))
+	}
+	return args
+}
+
+// verdict is what an answer says of the part, its j-th key, by the arithmetic
+// that every counter shares.
+func (p *part) verdict(numbers []int64, j int, cost int64) gcra.Verdict {
+	l := &p.charge.Limit
+	now, of := numbers[1], numbers[2+4*j:]
+	if l.Kind() == gcra.SlidingLog {
+		asked := max(cost, 1)
+		free := max(l.Burst()-of[0], 0)
+		switch {
+		case asked > l.Burst():
+			return gcra.Verdict{Remaining: free, Wait: gcra.Forever}
+		case asked > free:
+			return gcra.Verdict{Remaining: free, Wait: time.Duration(of[2]) * time.Microsecond}
+		}
+		return gcra.Verdict{OK: true, Remaining: free - max(cost, 0)}
+	}
+	st := gcra.State{Debt: of[0], At: now + of[1], Prev: of[3]}
+	if p.args[0] != "b" {
+		st.Debt, st.Prev = of[0]*micro, of[3]*micro
+		if of[2] != 0 {
+			st.End = now + of[2]
+		}
+	}
+	_, v := l.Take(st, now, cost)
+	return v
+}
+
+// Settle charges every counter with by tokens more, or gives them back where by
+// is negative, each by itself. Now is when they were charged, on the callers'
+// clock: what a lease paid for is given back to the lease.
+func (s *Set) Settle(ctx context.Context, now, by int64) error {
+	if _, never := s.never(); never || by == 0 {
+		return nil
+	}
+	at := max(now+s.counter.ahead.Load(), 0)
+	queries, _ := s.queries(opSettle, decimal(by), decimal(at), now, 1<<len(s.parts)-1)
+	_, err := s.counter.ask(ctx, queries, false)
+	return err
+}
