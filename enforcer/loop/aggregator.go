@@ -1,0 +1,417 @@
+package loop
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// The aggregator's times.
+const (
+	// AggregatorTick is how often an aggregator works, ControllerTick a controller.
+	AggregatorTick = tick
+	ControllerTick = tick
+
+	nodeSilent    = 2500 * time.Millisecond // then its load is gone
+	forgetAfter   = parkAfter + time.Minute // longer than a client goes on counting an idle path
+	reportTooOld  = 5 * time.Second
+	sumEvery      = 250 * time.Millisecond
+	sumQuiet      = 1600 * time.Millisecond // after a start
+	zeroSumsFor   = 3 * time.Second         // how long a path that fell to zero is still named
+	closeAfter    = 2 * time.Second         // of the controller's silence
+	sweepEvery    = 250 * time.Millisecond
+	shortestSpan  = 50 * time.Millisecond // between two reports
+	longestFirst  = 10 * time.Second
+	clockDrift    = 1e-3 // of a node's clock, that its age is judged with
+	clipFrom      = 8    // nodes; fewer are not compared with each other
+	clipMost      = 20.0 // × the mean of the others
+	clipLeast     = 4.0
+	clipShare     = 0.05 // of the whole, for one node
+	clipOfLimit   = 0.01
+	clipRequests  = 10
+	maxClaim      = 1e11 // requests/s; rlc.MaxRate
+	milliRequests = 1000 // rates are summed as integers, so that sums do not drift
+)
+
+// AggregatorConfig is what an aggregator is built from.
+type AggregatorConfig struct {
+	Place
+	Epoch uint64 // grows with each start
+	// Trusted names nodes whose claims are not compared with the others': one
+	// that carries most of a small fleet's load.
+	Trusted []string
+	// MaxPaths bounds what is summed; 0 means 200,000. Paths beyond it are
+	// counted as refused and run without directives.
+	MaxPaths int
+}
+
+// AggregatorStats are counts since the start, and the present state.
+type AggregatorStats struct {
+	Nodes, Paths               int
+	Reports, Late, Clipped     uint64
+	Invalid, Refused           uint64
+	Closed                     bool // the controller is silent: decided here
+	Informed                   bool // a controller was heard since the start
+	ClippedNodes               []string
+	ControllerEpoch, SumsSoFar uint64
+}
+
+// Aggregator sums the reports of one zone and passes directives on. While the
+// controller is silent it closes the loop on the zone's share. It is safe for
+// use by many goroutines.
+type Aggregator struct {
+	config AggregatorConfig
+
+	mu      sync.Mutex
+	started bool
+	start   time.Duration
+	swept   time.Duration
+	live    int // nodes that were heard lately
+	nodes   map[string]*node
+	order   []*node
+	paths   map[string]*zonePath
+	list    []*zonePath
+	tier    tier
+	given   map[string]*given
+	seq     uint64 // of directives
+	sums    uint64
+	spoke   time.Duration // when clients were last told anything
+
+	informed    bool
+	heard       time.Duration // when the controller last spoke
+	epoch, said uint64        // its stamp
+	summed      time.Duration
+	stats       AggregatorStats
+}
+
+// given is the controller's last word on a bucket.
+type given struct {
+	Directive
+	at time.Duration
+}
+
+type node struct {
+	name             string
+	incarnation, seq uint64
+	offset           time.Duration // least of arrival − At, aged
+	arrived          time.Duration
+	paths            map[string]*nodePath
+	order            []*nodePath
+	clipped          int
+}
+
+type nodePath struct {
+	path    *zonePath
+	offered [Classes]uint64
+	dropped []uint64
+	at      time.Duration // of the last report, the node's clock
+	seen    time.Duration
+	live    bool           // its load counts
+	rate    [Classes]int64 // thousandths of requests/s, believed
+	drops   []int64
+	claim   float64 // requests/s, as said
+	believe float64 // requests/s; less than claim where it was clipped
+	doubt   int64   // the difference
+}
+
+// zonePath is one path's sum over the nodes.
+type zonePath struct {
+	flow
+	rate  [Classes]int64
+	drops []int64
+	doubt int64
+	live  int // nodes with this path
+
+	sent     float64
+	sentAt   time.Duration
+	everSent bool
+	zeroAt   time.Duration // when it fell to zero; meaningful while live traffic is zero
+	wasZero  bool
+}
+
+// NewAggregator makes an aggregator that has heard nothing.
+func NewAggregator(c AggregatorConfig) *Aggregator {
+	if c.MaxPaths <= 0 {
+		c.MaxPaths = 200_000
+	}
+	return &Aggregator{config: c, nodes: map[string]*node{}, paths: map[string]*zonePath{}, given: map[string]*given{}}
+}
+
+func (a *Aggregator) begin(now time.Duration) {
+	if !a.started {
+		a.started, a.start, a.swept = true, now, now
+	}
+}
+
+// Report takes a node's report that arrived at now. The answer is what the
+// node is to be told at once: the directives of paths it reports for the first
+// time. An empty answer needs no sending.
+func (a *Aggregator) Report(r Report, now time.Duration) (answer Directives) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.begin(now)
+	a.stats.Reports++
+	n := a.nodes[r.Node]
+	if n == nil || r.Incarnation > n.incarnation {
+		if n != nil {
+			a.remove(n)
+		}
+		n = &node{name: r.Node, incarnation: r.Incarnation, paths: map[string]*nodePath{}, offset: now - r.At, arrived: now}
+		a.nodes[r.Node] = n
+		a.order = append(a.order, n)
+	}
+	if r.Incarnation < n.incarnation || r.Seq <= n.seq {
+		a.stats.Late++
+		return Directives{}
+	}
+	drift := time.Duration(clockDrift * float64(now-n.arrived))
+	n.offset = min(n.offset+drift, now-r.At)
+	if now-r.At-n.offset > reportTooOld {
+		a.stats.Late++
+		return Directives{}
+	}
+	whole := r.Seq == n.seq+1 // nothing was lost before it
+	n.seq, n.arrived = r.Seq, now
+	var buckets []string
+	for i := range r.Paths {
+		first, ok := a.entry(n, &r.Paths[i], r.At, now, whole)
+		switch {
+		case !ok:
+			a.stats.Invalid++
+		case first:
+			buckets = append(buckets, r.Paths[i].Path...)
+		}
+	}
+	if len(buckets) == 0 {
+		return Directives{}
+	}
+	slices.Sort(buckets)
+	list := a.inForce(slices.Compact(buckets), now)
+	if len(list) == 0 {
+		return Directives{}
+	}
+	return a.scale(n, a.stamp(list, now))
+}
+
+// entry takes one path of a report.
+func (a *Aggregator) entry(n *node, e *PathReport, at, now time.Duration, whole bool) (first, ok bool) {
+	if len(e.Path) == 0 || len(e.Path) > MaxPath || len(e.Dropped) != len(e.Path) {
+		return false, false
+	}
+	key := e.Path.Join()
+	np := n.paths[key]
+	if np == nil {
+		zp := a.path(key, e.Path)
+		if zp == nil {
+			a.stats.Refused++
+			return false, true
+		}
+		first = true
+		np = &nodePath{path: zp, dropped: make([]uint64, len(e.Path)), drops: make([]int64, len(e.Path)),
+			at: at - min(max(e.Since, shortestSpan), longestFirst)}
+		n.paths[key] = np
+		n.order = append(n.order, np)
+	}
+	if !np.live {
+		np.live = true
+		np.path.live++
+	}
+	// What came since the report before came within Since: a path that is idle
+	// lets its interval begin anew.
+	between := at - np.at
+	if whole && e.Since > 0 {
+		between = min(between, e.Since)
+	}
+	span := max(between, shortestSpan).Seconds()
+	claim, drops := 0.0, make([]float64, len(e.Path))
+	var perClass [Classes]float64
+	for c := range perClass {
+		if e.Offered[c] < np.offered[c] {
+			return first, false // counts never fall within an incarnation
+		}
+		perClass[c] = float64(e.Offered[c]-np.offered[c]) / span
+		claim += perClass[c]
+	}
+	for i := range drops {
+		if e.Dropped[i] < np.dropped[i] {
+			return first, false
+		}
+		drops[i] = float64(e.Dropped[i]-np.dropped[i]) / span
+	}
+	np.offered, np.at, np.seen = e.Offered, at, now
+	copy(np.dropped, e.Dropped)
+
+	np.claim, np.believe = claim, min(claim, a.plausible(n, np, span))
+	part := 1.0
+	if np.believe < claim {
+		a.stats.Clipped++
+		n.clipped++
+		part = np.believe / claim
+	}
+	np.setDoubt(int64((min(np.claim, maxClaim) - np.believe) * milliRequests))
+	for c := range perClass {
+		v := int64(perClass[c] * part * milliRequests)
+		np.path.rate[c] += v - np.rate[c]
+		np.rate[c] = v
+	}
+	for i := range drops {
+		v := int64(min(drops[i], claim) * part * milliRequests)
+		np.path.drops[i] += v - np.drops[i]
+		np.drops[i] = v
+	}
+	return first, true
+}
+
+// plausible is the most that one node is believed: twenty times the mean of
+// the others, but in a fleet below 400 nodes no more than 5 % of the whole, and
+// four times the mean in any. A hundredth of the limit and ten requests are
+// always believed. Fewer than eight nodes cannot be compared.
+func (a *Aggregator) plausible(n *node, np *nodePath, span float64) float64 {
+	others := np.path.live - 1
+	if others+1 < clipFrom || slices.Contains(a.config.Trusted, n.name) {
+		return maxClaim
+	}
+	fleet, limit := others+1, 0.0
+	if g := a.given[np.path.path[0]]; g != nil {
+		fleet, limit = max(fleet, g.Nodes), g.Limit
+	}
+	whole := int64(0)
+	for c := range np.rate {
+		whole += np.path.rate[c] - np.rate[c]
+	}
+	mean := float64(whole) / milliRequests / float64(others)
+	times := min(max(clipShare*float64(fleet), clipLeast), clipMost)
+	return min(max(times*mean, clipOfLimit*limit, clipRequests/span), maxClaim)
+}
+
+// path finds or makes a zone's path, or nil beyond the bound.
+func (a *Aggregator) path(key string, p Path) *zonePath {
+	zp := a.paths[key]
+	if zp != nil {
+		return zp
+	}
+	if len(a.paths) >= a.config.MaxPaths {
+		return nil
+	}
+	zp = &zonePath{flow: flow{path: slices.Clone(p), dropped: make([]float64, len(p))}, drops: make([]int64, len(p))}
+	for _, name := range p {
+		c := a.tier.cellAt(cellName{bucket: name, area: a.config.Place})
+		if len(c.parts) == 0 {
+			c.parts = []*part{{cell: c}}
+			a.obey(c)
+		}
+		zp.chain = append(zp.chain, c.parts[0])
+	}
+	a.paths[key] = zp
+	a.list = append(a.list, zp)
+	a.tier.add(&zp.flow)
+	return zp
+}
+
+// Gone removes a node whose stream of that incarnation has closed.
+func (a *Aggregator) Gone(name string, incarnation uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if n := a.nodes[name]; n != nil && n.incarnation == incarnation {
+		a.remove(n)
+	}
+}
+
+func (a *Aggregator) remove(n *node) {
+	for _, np := range n.order {
+		np.remove()
+	}
+	delete(a.nodes, n.name)
+	a.order = slices.DeleteFunc(a.order, func(o *node) bool { return o == n })
+}
+
+// remove takes the path's load away. Its counts stay, for the next report goes
+// on from them.
+func (np *nodePath) remove() {
+	for c := range np.rate {
+		np.path.rate[c] -= np.rate[c]
+	}
+	for i := range np.drops {
+		np.path.drops[i] -= np.drops[i]
+	}
+	clear(np.drops)
+	np.setDoubt(0)
+	np.rate = [Classes]int64{}
+	np.claim, np.believe = 0, 0
+	if np.live {
+		np.live = false
+		np.path.live--
+	}
+}
+
+func (np *nodePath) setDoubt(v int64) {
+	np.path.doubt += v - np.doubt
+	np.doubt = v
+}
+
+// sweep takes the load of what is silent away, and what was silent for long.
+func (a *Aggregator) sweep(now time.Duration) {
+	if now-a.swept < sweepEvery {
+		return
+	}
+	a.swept = now
+	a.stats.ClippedNodes = nil
+	a.live = 0
+	for _, n := range a.order {
+		if now-n.arrived <= nodeSilent {
+			a.live++
+		}
+		if n.clipped > 0 {
+			a.stats.ClippedNodes = append(a.stats.ClippedNodes, n.name)
+			n.clipped = 0
+		}
+		n.order = slices.DeleteFunc(n.order, func(np *nodePath) bool {
+			if np.live && now-np.seen > nodeSilent {
+				np.remove()
+			}
+			if now-np.seen <= forgetAfter {
+				return false
+			}
+			delete(n.paths, np.path.path.Join())
+			return true
+		})
+		if len(n.order) == 0 && now-n.arrived > forgetAfter {
+			delete(a.nodes, n.name)
+		}
+	}
+	a.order = slices.DeleteFunc(a.order, func(n *node) bool { return a.nodes[n.name] != n })
+	a.forget(now)
+}
+
+// forget drops paths that nobody has reported for long.
+func (a *Aggregator) forget(now time.Duration) {
+	gone := map[*flow]bool{}
+	a.list = slices.DeleteFunc(a.list, func(zp *zonePath) bool {
+		if zp.live > 0 || !zp.wasZero || now-zp.zeroAt < forgetAfter+zeroSumsFor {
+			return false
+		}
+		gone[&zp.flow] = true
+		delete(a.paths, zp.path.Join())
+		return true
+	})
+	if len(gone) == 0 {
+		return
+	}
+	a.tier.keepFlows(func(f *flow) bool { return !gone[f] })
+	for name := range a.given {
+		if a.tier.cells[cellName{name, a.config.Place}] == nil {
+			delete(a.given, name)
+		}
+	}
+}
+
+// Stats returns counts and state.
+func (a *Aggregator) Stats(now time.Duration) AggregatorStats {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.stats
+	s.Nodes, s.Paths = a.live, len(a.paths)
+	s.Informed, s.Closed = a.informed, a.closed(now)
+	s.ControllerEpoch, s.SumsSoFar = a.epoch, a.sums
+	return s
+}

@@ -1,0 +1,225 @@
+package loop
+
+import (
+	"math"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+)
+
+// Admitted is what Take returns for a request that passes.
+const Admitted = -1
+
+// Handle is the hot path of one path of buckets: it counts a request and
+// decides it. It is safe for use by many goroutines, takes no lock, reads no
+// clock and allocates nothing.
+type Handle struct {
+	keep   [Classes]atomic.Uint64 // the share kept by the whole path, × 2³²; 0: look closer
+	counts []atomic.Uint64        // stripes of: offered per class, dropped per position
+	stride uint64                 // counters in a stripe
+	mask   uint64                 // stripes − 1
+
+	client *Client
+	path   Path
+	chain  atomic.Pointer[[]*bucket] // replaced when a parked handle comes back
+	parked atomic.Bool               // not reported; the next request makes it so
+	report reporting
+}
+
+// always is the threshold that every draw is below.
+const always = 1 << 32
+
+// perLine is the counters in a cache line; a stripe fills whole lines.
+const perLine = 8
+
+func newHandle(c *Client, p Path, chain *[]*bucket) *Handle {
+	stride := (Classes + len(p) + perLine - 1) / perLine * perLine
+	h := &Handle{
+		counts: make([]atomic.Uint64, stride*c.stripes),
+		stride: uint64(stride), mask: uint64(c.stripes - 1),
+		client: c, path: p,
+	}
+	h.chain.Store(chain)
+	return h
+}
+
+func (h *Handle) buckets() []*bucket { return *h.chain.Load() }
+
+// Path is what the handle stands for. It is shared and not to be changed.
+func (h *Handle) Path() Path { return h.path }
+
+// Offer counts a request of a class and reports whether it is admitted.
+func (h *Handle) Offer(c Class) bool { return h.Take(c, 1, rand.Uint64()) == Admitted }
+
+// Take counts a request that costs n and decides it with draw, 64 random bits:
+// it returns Admitted, or the position on the path of the bucket that refuses.
+// Two handles given the same draw refuse the same requests where their ratios
+// are the same.
+func (h *Handle) Take(c Class, n, draw uint64) int {
+	if c >= Classes {
+		c = Normal
+	}
+	at := (draw & h.mask) * h.stride
+	h.counts[at+uint64(c)].Add(n)
+	if draw>>32 < h.keep[c].Load() {
+		return Admitted
+	}
+	return h.refuse(c, n, draw, at)
+}
+
+// Keep is the share of a class that passes the whole path now.
+func (h *Handle) Keep(c Class) float64 {
+	if c >= Classes {
+		c = Normal
+	}
+	k := 1.0
+	for _, b := range h.buckets() {
+		k *= b.share(c)
+	}
+	return k
+}
+
+// refuse finds which bucket refuses, if any does after all.
+func (h *Handle) refuse(c Class, n, draw, at uint64) int {
+	if h.parked.Load() {
+		h.client.unpark(h)
+	}
+	by, kept, chain := Admitted, 1.0, h.buckets()
+	for i, b := range chain {
+		if b.local.on.Load() {
+			if b.local.take(n) {
+				continue
+			}
+			for _, inner := range chain[:i] {
+				if inner.local.on.Load() {
+					inner.local.give(n)
+				}
+			}
+			by = i
+			break
+		}
+		kept *= b.share(c)
+		if draw>>32 >= threshold(kept) {
+			by = i
+			break
+		}
+	}
+	if by != Admitted {
+		h.counts[at+Classes+uint64(by)].Add(n)
+	}
+	return by
+}
+
+// read sums the stripes into offered and dropped.
+func (h *Handle) read(offered *[Classes]uint64, dropped []uint64) {
+	*offered = [Classes]uint64{}
+	clear(dropped)
+	for s := uint64(0); s <= h.mask; s++ {
+		stripe := h.counts[s*h.stride : (s+1)*h.stride]
+		for c := range offered {
+			offered[c] += stripe[c].Load()
+		}
+		for i := range dropped {
+			dropped[i] += stripe[Classes+i].Load()
+		}
+	}
+}
+
+// set computes the thresholds from the buckets' shares.
+func (h *Handle) set() {
+	closer := h.parked.Load()
+	for _, b := range h.buckets() {
+		closer = closer || b.local.on.Load()
+	}
+	for c := range h.keep {
+		if closer {
+			h.keep[c].Store(0)
+			continue
+		}
+		h.keep[c].Store(threshold(h.Keep(Class(c))))
+	}
+}
+
+// threshold is a share of the draws.
+func threshold(k float64) uint64 { return uint64(math.Round(k * always)) }
+
+// bucket is what a client knows of one bucket. All of its handles share it.
+type bucket struct {
+	name      string
+	keep      [Classes]atomic.Uint64 // bits of a float64
+	local     local
+	directive Directive
+	heard     time.Duration // when the directive came
+	known     bool          // there is a directive
+	handles   []*Handle
+	rate      float64 // offered here over the last second, requests/s
+}
+
+func newBucket(name string) *bucket {
+	b := &bucket{name: name}
+	b.setKeep(keepAll)
+	return b
+}
+
+func (b *bucket) share(c Class) float64 { return math.Float64frombits(b.keep[c].Load()) }
+
+func (b *bucket) setKeep(k Keep) {
+	for c := range k {
+		b.keep[c].Store(math.Float64bits(k[c]))
+	}
+}
+
+func (b *bucket) hot() bool { return b.known && b.directive.Hot }
+
+// local is the token bucket that stands in when nothing is heard. It is filled
+// at each of the client's ticks, so that taking needs no clock.
+type local struct {
+	on     atomic.Bool
+	tokens atomic.Int64 // thousandths
+	last   time.Duration
+}
+
+const milli = 1000
+
+// take takes n tokens if they are there.
+func (l *local) take(n uint64) bool {
+	if n > math.MaxInt64/milli {
+		return false
+	}
+	want := int64(n) * milli
+	for {
+		have := l.tokens.Load()
+		if have < want {
+			return false
+		}
+		if l.tokens.CompareAndSwap(have, have-want) {
+			return true
+		}
+	}
+}
+
+func (l *local) give(n uint64) { l.tokens.Add(int64(n) * milli) }
+
+// fill adds what rate gave since the last fill. A bucket that was off starts
+// full.
+func (l *local) fill(now time.Duration, rate float64) {
+	depth := max(1, 0.2*rate) * milli
+	if !l.on.Load() {
+		l.last = now
+		l.tokens.Store(int64(depth))
+		l.on.Store(true)
+		return
+	}
+	more := rate * (now - l.last).Seconds() * milli
+	if more < 1 {
+		return // keep the time until it is worth a thousandth
+	}
+	l.last = now
+	for {
+		have := l.tokens.Load()
+		next := int64(min(float64(have)+more, depth))
+		if l.tokens.CompareAndSwap(have, next) {
+			return
+		}
+	}
+}

@@ -1,0 +1,255 @@
+package loop
+
+import "time"
+
+// tier is the buckets and loads that one aggregator or controller computes
+// with. It steps bottom-up, so that an outer bucket sees what the inner ones
+// leave in the very same step.
+type tier struct {
+	cells map[cellName]*cell
+	order []*cell // as made; a step must not depend on a map's order
+	flows []*flow
+	depth int // levels in use
+}
+
+type cellName struct {
+	bucket string
+	area   Place
+}
+
+// cell is a bucket in one area.
+type cell struct {
+	cellName
+	limit  float64
+	scope  Scope
+	none   bool // no limit
+	decide bool // by law; otherwise keep is given
+	law    Law
+	keep   Keep
+	level  int // above those of every bucket inside it
+	parts  []*part
+
+	// Of the last step.
+	offered  [Classes]float64
+	admitted float64
+	doubted  float64
+	nodes    int
+	peak     peak
+
+	// What the owner said last.
+	sent     Keep
+	sentHot  bool
+	sentAt   time.Duration
+	everSent bool
+}
+
+// part is what one zone adds to a cell.
+type part struct {
+	cell     *cell
+	flows    int
+	offered  [Classes]float64
+	admitted float64
+	doubted  float64
+	nodes    int
+}
+
+// flow is one zone's load on one path.
+type flow struct {
+	path    Path
+	chain   []*part
+	nodes   int
+	offered [Classes]float64
+	dropped []float64 // by position on the path
+	doubted float64
+
+	through [Classes]float64 // what is left of offered while a step climbs
+	next    int
+	below   float64 // measured: admitted by the buckets passed so far
+}
+
+// maxLevel bounds the levels, in case paths name buckets in opposite orders.
+const maxLevel = MaxPath
+
+// cellAt finds or makes a cell. A new one keeps all.
+func (t *tier) cellAt(n cellName) *cell {
+	c := t.cells[n]
+	if c == nil {
+		if t.cells == nil {
+			t.cells = map[cellName]*cell{}
+		}
+		c = &cell{cellName: n, keep: keepAll}
+		t.cells[n] = c
+		t.order = append(t.order, c)
+	}
+	return c
+}
+
+// add puts a flow with a complete chain in.
+func (t *tier) add(f *flow) {
+	t.flows = append(t.flows, f)
+	known := false // a bucket of other flows moves up
+	for i, p := range f.chain {
+		p.flows++
+		if c := p.cell; i > 0 && c.level <= f.chain[i-1].cell.level && f.chain[i-1].cell.level < maxLevel {
+			known = known || p.flows > 1 || len(c.parts) > 1
+			c.level = f.chain[i-1].cell.level + 1
+		}
+		t.depth = max(t.depth, p.cell.level+1)
+	}
+	if known {
+		t.lift()
+	}
+}
+
+// keepFlows drops the flows that keep does not want, and cells without flows.
+func (t *tier) keepFlows(keep func(*flow) bool) {
+	kept := t.flows[:0]
+	for _, f := range t.flows {
+		if keep(f) {
+			kept = append(kept, f)
+			continue
+		}
+		for _, p := range f.chain {
+			p.flows--
+		}
+	}
+	clear(t.flows[len(kept):])
+	t.flows = kept
+	cells := t.order[:0]
+	for _, c := range t.order {
+		parts := c.parts[:0]
+		for _, p := range c.parts {
+			if p.flows > 0 {
+				parts = append(parts, p)
+			}
+		}
+		clear(c.parts[len(parts):])
+		if c.parts = parts; len(parts) == 0 {
+			delete(t.cells, c.cellName)
+			continue
+		}
+		cells = append(cells, c)
+	}
+	clear(t.order[len(cells):])
+	t.order = cells
+}
+
+// lift raises levels until every bucket stands above those inside it.
+func (t *tier) lift() {
+	for lifted := true; lifted; {
+		lifted = false
+		for _, f := range t.flows {
+			for i := 1; i < len(f.chain); i++ {
+				in, out := f.chain[i-1].cell, f.chain[i].cell
+				if out.level <= in.level && in.level < maxLevel {
+					out.level = in.level + 1
+					lifted = true
+				}
+			}
+		}
+	}
+	for _, c := range t.order {
+		t.depth = max(t.depth, c.level+1)
+	}
+}
+
+// step computes what every cell is offered, and what those keep that are
+// decided here.
+func (t *tier) step(now time.Duration) {
+	for _, c := range t.order {
+		for _, p := range c.parts {
+			p.offered, p.admitted, p.doubted, p.nodes = [Classes]float64{}, 0, 0, 0
+		}
+	}
+	for _, f := range t.flows {
+		f.through, f.next, f.below = f.offered, 0, total(f.offered)
+	}
+	for level := range t.depth {
+		for _, f := range t.flows {
+			f.climb(level)
+		}
+		for _, c := range t.order {
+			if c.level == level {
+				c.step(now)
+			}
+		}
+	}
+}
+
+// climb brings the flow to its buckets of a level.
+func (f *flow) climb(level int) {
+	for f.next < len(f.chain) && f.chain[f.next].cell.level <= level {
+		if f.next > 0 {
+			k := &f.chain[f.next-1].cell.keep
+			for c := range f.through {
+				f.through[c] *= k[c]
+			}
+		}
+		p := f.chain[f.next]
+		f.below = max(f.below-f.dropped[f.next], 0)
+		for c := range f.through {
+			p.offered[c] += f.through[c]
+		}
+		p.admitted += f.below
+		if f.next == 0 {
+			p.doubted += f.doubted
+		}
+		p.nodes = max(p.nodes, f.nodes)
+		f.next++
+	}
+}
+
+func (c *cell) step(now time.Duration) {
+	c.offered, c.admitted, c.doubted, c.nodes = [Classes]float64{}, 0, 0, 0
+	for _, p := range c.parts {
+		for i := range p.offered {
+			c.offered[i] += p.offered[i]
+		}
+		c.admitted += p.admitted
+		c.doubted += p.doubted
+		c.nodes += p.nodes
+	}
+	c.peak.add(now, total(c.offered))
+	if c.decide {
+		c.keep = c.law.Step(now, Load{Limit: c.limit, Offered: c.offered, Admitted: c.admitted})
+	}
+}
+
+// due reports whether the cell's keep is to be said again: it moved, hot
+// began, or a second has passed. It then counts as said.
+func (c *cell) due(now time.Duration, hot bool) bool {
+	say := !c.everSent || now-c.sentAt >= time.Second || hot && !c.sentHot
+	for i := range c.keep {
+		say = say || moved(c.sent[i], c.keep[i])
+	}
+	if say {
+		c.sent, c.sentHot, c.sentAt, c.everSent = c.keep, hot, now, true
+	}
+	return say
+}
+
+// spare is the part of the unused limit that goes to a part's doubted claims.
+func (c *cell) spare(p *part) float64 {
+	if c.doubted <= 0 {
+		return 0
+	}
+	return max(0, c.limit-total(c.offered)) * p.doubted / c.doubted
+}
+
+// peak is the highest load of a minute. Loads are sums of rates over a second
+// or less, so it is the highest one-second rate of the area.
+type peak struct {
+	minute       time.Duration
+	open, closed float64
+}
+
+func (p *peak) add(now time.Duration, load float64) {
+	if m := now.Truncate(time.Minute); m != p.minute {
+		p.closed = p.open
+		if m != p.minute+time.Minute {
+			p.closed = 0
+		}
+		p.minute, p.open = m, 0
+	}
+	p.open = max(p.open, load)
+}

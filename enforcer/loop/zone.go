@@ -1,0 +1,238 @@
+package loop
+
+import "time"
+
+// Apply takes the controller's directives that came at now. It returns what to
+// pass on to the clients; an empty list needs no sending.
+func (a *Aggregator) Apply(d Directives, now time.Duration) Directives {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.begin(now)
+	if a.informed && now-a.heard <= TTL && !after(d.Epoch, d.Seq, a.epoch, a.said) {
+		return Directives{}
+	}
+	a.epoch, a.said, a.heard, a.informed = d.Epoch, d.Seq, now, true
+	var pass []Directive
+	for _, v := range d.List {
+		v.Keep = saneKeep(v.Keep)
+		v.Limit, v.Load, v.Share, v.Spare = sane(v.Limit), sane(v.Load), min(sane(v.Share), 1), sane(v.Spare)
+		if a.given[v.Bucket] == nil && len(a.given) >= a.config.MaxPaths {
+			continue
+		}
+		a.given[v.Bucket] = &given{v, now}
+		c := a.tier.cells[cellName{v.Bucket, a.config.Place}]
+		if c == nil {
+			continue
+		}
+		a.obey(c)
+		if !c.decide {
+			pass = append(pass, v)
+		}
+	}
+	if len(pass) == 0 {
+		return Directives{}
+	}
+	return a.stamp(pass, now)
+}
+
+// obey sets a cell as the controller last said.
+func (a *Aggregator) obey(c *cell) {
+	g := a.given[c.bucket]
+	switch {
+	case g == nil || g.None:
+		c.decide, c.keep = false, keepAll
+	case g.Decide:
+		c.decide, c.limit = true, g.Limit
+	default:
+		c.decide, c.keep = false, g.Keep
+	}
+}
+
+// closed reports whether the zone has to decide for itself.
+func (a *Aggregator) closed(now time.Duration) bool {
+	return a.informed && now-a.heard > closeAfter
+}
+
+// Tick is to be called every AggregatorTick. It returns what to tell the
+// controller and the clients, each if there is anything.
+func (a *Aggregator) Tick(now time.Duration) (up Sum, sendUp bool, down Directives, sendDown bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.begin(now)
+	a.sweep(now)
+	for _, zp := range a.list {
+		zp.read(now)
+	}
+	closed := a.closed(now)
+	for _, c := range a.tier.order {
+		a.settle(c, now, closed)
+	}
+	a.tier.step(now)
+
+	var list []Directive
+	for _, c := range a.tier.order {
+		if c.decide && c.due(now, c.law.Hot(now)) {
+			list = append(list, a.describe(c, now))
+		}
+	}
+	// A zone that knows nothing stays silent, so that its clients do not take it
+	// for a controller without limits.
+	if a.informed && (len(list) > 0 || now-a.spoke >= time.Second) {
+		down, sendDown = a.stamp(list, now), true
+	}
+	up, sendUp = a.sum(now)
+	return up, sendUp, down, sendDown
+}
+
+// settle decides who decides a cell.
+func (a *Aggregator) settle(c *cell, now time.Duration, closed bool) {
+	g := a.given[c.bucket]
+	if g == nil || g.None || g.Decide {
+		return
+	}
+	switch {
+	case closed && !c.decide:
+		c.decide, c.everSent = true, false
+		c.law.Restart(now)
+		fallthrough
+	case closed:
+		c.limit = g.Limit * g.Share
+	case now-g.at > TTL:
+		// The controller speaks, but of this bucket no more.
+		delete(a.given, c.bucket)
+		a.obey(c)
+	case c.decide:
+		a.obey(c)
+	}
+}
+
+// describe is the directive of a cell that is decided here.
+func (a *Aggregator) describe(c *cell, now time.Duration) Directive {
+	d := Directive{Bucket: c.bucket, Scope: Zone, Limit: c.limit, Hot: c.law.Hot(now), Keep: c.keep, Nodes: c.nodes, Load: total(c.offered), Spare: c.spare(c.parts[0])}
+	if g := a.given[c.bucket]; g != nil {
+		d.Scope = g.Scope
+	}
+	return d
+}
+
+// inForce lists the directives of these buckets.
+func (a *Aggregator) inForce(buckets []string, now time.Duration) (list []Directive) {
+	for _, name := range buckets {
+		g := a.given[name]
+		c := a.tier.cells[cellName{name, a.config.Place}]
+		switch {
+		case g == nil || g.None || c == nil:
+		case c.decide:
+			list = append(list, a.describe(c, now))
+		default:
+			list = append(list, g.Directive)
+		}
+	}
+	return list
+}
+
+func (a *Aggregator) stamp(list []Directive, now time.Duration) Directives {
+	a.seq++
+	a.spoke = now
+	return Directives{Epoch: a.config.Epoch, Seq: a.seq, List: list}
+}
+
+// For is d as this node is to hear it. A node whose claim is not believed is
+// let through what is believed and what nobody else uses, so that it harms
+// itself and not the others, and the limit holds even if it spoke the truth.
+// The list is copied where it has to differ.
+func (a *Aggregator) For(name string, d Directives) Directives {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if n := a.nodes[name]; n != nil {
+		return a.scale(n, d)
+	}
+	return d
+}
+
+func (a *Aggregator) scale(n *node, d Directives) Directives {
+	copied := false
+	for _, np := range n.order {
+		if np.believe >= np.claim {
+			continue
+		}
+		for i := range d.List {
+			v := &d.List[i]
+			if v.Bucket != np.path.path[0] || v.None {
+				continue
+			}
+			if !copied {
+				d.List = append([]Directive(nil), d.List...)
+				v, copied = &d.List[i], true
+			}
+			spare := 0.0
+			if all := a.tier.cells[cellName{v.Bucket, a.config.Place}].parts[0].doubted * milliRequests; all > 0 {
+				spare = v.Spare * min(float64(np.doubt)/all, 1)
+			}
+			for c := range v.Keep {
+				v.Keep[c] = min(max((v.Keep[c]*np.believe+spare)/np.claim, MinKeep), 1)
+			}
+		}
+	}
+	return d
+}
+
+// read brings the integer sums into the flow.
+func (zp *zonePath) read(now time.Duration) {
+	zp.nodes = zp.live
+	for c := range zp.rate {
+		zp.offered[c] = float64(zp.rate[c]) / milliRequests
+	}
+	zp.doubted = float64(zp.doubt) / milliRequests
+	for i := range zp.drops {
+		zp.dropped[i] = float64(zp.drops[i]) / milliRequests
+	}
+	zero := total(zp.offered) == 0
+	if zero && !zp.wasZero {
+		zp.zeroAt = now
+	}
+	zp.wasZero = zero
+}
+
+// sum is what the controller is told: the paths that moved, and each of the
+// others every 250 ms.
+func (a *Aggregator) sum(now time.Duration) (s Sum, send bool) {
+	if now-a.start < sumQuiet {
+		return Sum{}, false
+	}
+	for _, zp := range a.list {
+		load := total(zp.offered)
+		if zp.wasZero && now-zp.zeroAt > zeroSumsFor {
+			continue
+		}
+		if zp.everSent && !moved(zp.sent, load+zp.doubted) && now-zp.sentAt < sumEvery {
+			continue
+		}
+		zp.sent, zp.sentAt, zp.everSent = load+zp.doubted, now, true
+		s.Paths = append(s.Paths, PathSum{Path: zp.path, Nodes: zp.nodes, Offered: zp.offered, Dropped: append([]float64(nil), zp.dropped...), Doubted: zp.doubted})
+	}
+	if len(s.Paths) == 0 && now-a.summed < sumEvery {
+		return Sum{}, false
+	}
+	for _, c := range a.tier.order {
+		if g := a.given[c.bucket]; g != nil && g.Decide {
+			s.Keeps = append(s.Keeps, BucketKeep{c.bucket, c.keep})
+		}
+	}
+	a.summed = now
+	return a.numbered(s), true
+}
+
+func (a *Aggregator) numbered(s Sum) Sum {
+	a.sums++
+	s.Place, s.Epoch, s.Seq = a.config.Place, a.config.Epoch, a.sums
+	return s
+}
+
+// Leave is what to tell the controller before a stop on purpose: the zone's
+// share is free at once.
+func (a *Aggregator) Leave() Sum {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.numbered(Sum{Leaving: true})
+}
