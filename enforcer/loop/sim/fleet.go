@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"math/rand/v2"
 	"strconv"
 	"time"
 
@@ -407,9 +406,4 @@ func (s *shares) tick() {
 		}
 		r.after(r.delay(), func() { s.share[i] = share })
 	}
-}
-
-// pick is a node of the first n.
-func pick(n int) func(time.Duration, *rand.Rand) int {
-	return func(_ time.Duration, r *rand.Rand) int { return r.IntN(n) }
 }

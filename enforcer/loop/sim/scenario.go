@@ -1,6 +1,9 @@
 package sim
 
-import "time"
+import (
+	"math/rand/v2"
+	"time"
+)
 
 // Limit is the limit of the scenarios, requests/s, and Base the load before
 // their steps.
@@ -63,4 +66,20 @@ func One(seed uint64, nodes int, limit float64, rate func(time.Duration) float64
 func StepTo(seed uint64, nodes int, rate float64) (Config, time.Duration) {
 	at := phased(seed)
 	return One(seed, nodes, Limit, Jump(Base, rate, at), at+30*time.Second), at
+}
+
+// OnOff picks among nodes that are busy one second of four.
+func OnOff(nodes int) func(time.Duration, *rand.Rand) int {
+	return func(at time.Duration, r *rand.Rand) int {
+		for {
+			if n := r.IntN(nodes); int(at/time.Second)%4 == n%4 {
+				return n
+			}
+		}
+	}
+}
+
+// First picks among the first n nodes.
+func First(n int) func(time.Duration, *rand.Rand) int {
+	return func(_ time.Duration, r *rand.Rand) int { return r.IntN(n) }
 }

@@ -214,7 +214,7 @@ func TestOneNodesSurge(t *testing.T) {
 		at := phased(seed)
 		surge := func(base, extra float64) Result {
 			c := One(seed, nodes, Limit, Flat(base*Limit), at+25*time.Second)
-			c.Streams = append(c.Streams, Stream{Rate: Jump(0, extra*Limit, at), Node: pick(1), Class: 1})
+			c.Streams = append(c.Streams, Stream{Rate: Jump(0, extra*Limit, at), Node: First(1), Class: 1})
 			return Do(c)
 		}
 		r := surge(0.6, 0.3)
@@ -231,15 +231,10 @@ func TestOneNodesSurge(t *testing.T) {
 func TestOnOffNodes(t *testing.T) {
 	each(t, func(f *figures, seed uint64, nodes int) {
 		c := One(seed, nodes, Limit, Flat(0.9*Limit), 40*time.Second)
-		c.Streams[0].Node = func(at time.Duration, r *rand.Rand) int {
-			for {
-				n := r.IntN(nodes)
-				if int(at/time.Second)%4 == n%4 {
-					return n
-				}
-			}
-		}
+		c.Streams[0].Node = OnOff(nodes)
 		f.add("% dropped at 0.9", 100*Do(c).Dropped(10*time.Second, 40*time.Second), 0, 0.5)
+		c.Design = Shares
+		f.add("shares: % dropped at 0.9", 100*Do(c).Dropped(10*time.Second, 40*time.Second), 5, 80)
 	})
 }
 
@@ -339,7 +334,7 @@ func TestLiar(t *testing.T) {
 			c := One(seed, nodes, Limit, Flat(0.9*Limit), 30*time.Second)
 			c.Liar = claim
 			c.Streams[0].Node = func(_ time.Duration, r *rand.Rand) int { return 1 + r.IntN(nodes-1) }
-			c.Streams = append(c.Streams, Stream{Rate: Flat(40), Node: pick(1), Class: 1})
+			c.Streams = append(c.Streams, Stream{Rate: Flat(40), Node: First(1), Class: 1})
 			clipped := uint64(0)
 			c.Events = map[time.Duration]func(*Run){29 * time.Second: func(r *Run) { clipped = r.Clipped(0) }}
 			r := Do(c)
