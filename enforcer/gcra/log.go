@@ -8,8 +8,13 @@ package gcra
 const logEntries = 1024
 
 // takeLog is Take for a sliding log.
-func (l *Limit) takeLog(s *State, now, cost int64) Verdict {
-	l.logAt(s, now)
+func (l *Limit) takeLog(kept *State, now, cost int64) Verdict {
+	// What slid out is forgotten by the next charge, whose time is kept: a
+	// request that comes a little late would not find it otherwise.
+	s := *kept
+	if l.logAt(&s, now); s.At < kept.At {
+		*kept = s // the clock was set back: to be remembered even by a refusal
+	}
 	peek := cost <= 0
 	if peek {
 		cost = 1
@@ -19,7 +24,7 @@ func (l *Limit) takeLog(s *State, now, cost int64) Verdict {
 	case cost > l.burst/micro:
 		return Verdict{Remaining: free / micro, Wait: Forever}
 	case cost*micro > free:
-		return Verdict{Remaining: free / micro, Wait: duration(l.expires(s, cost*micro+s.Debt-l.burst)-now, 0)}
+		return Verdict{Remaining: free / micro, Wait: duration(l.expires(&s, cost*micro+s.Debt-l.burst)-now, 0)}
 	case peek:
 		return Verdict{OK: true, Remaining: free / micro}
 	}
@@ -37,6 +42,7 @@ func (l *Limit) takeLog(s *State, now, cost int64) Verdict {
 	s.Prev += cost * micro
 	s.Debt += cost * micro
 	s.End = s.At + l.length
+	*kept = s
 	return Verdict{OK: true, Remaining: (free - cost*micro) / micro}
 }
 
