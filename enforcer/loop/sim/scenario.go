@@ -68,11 +68,11 @@ func StepTo(seed uint64, nodes int, rate float64) (Config, time.Duration) {
 	return One(seed, nodes, Limit, Jump(Base, rate, at), at+30*time.Second), at
 }
 
-// OnOff picks among nodes that are busy one second of four.
+// OnOff picks among nodes that are busy four seconds of sixteen.
 func OnOff(nodes int) func(time.Duration, *rand.Rand) int {
 	return func(at time.Duration, r *rand.Rand) int {
 		for {
-			if n := r.IntN(nodes); int(at/time.Second)%4 == n%4 {
+			if n := r.IntN(nodes); int(at/(4*time.Second))%4 == n%4 {
 				return n
 			}
 		}

@@ -226,7 +226,7 @@ func TestOneNodesSurge(t *testing.T) {
 	})
 }
 
-// Nodes that are on for a second and off for three must not be taken for a
+// Nodes that are busy four seconds of sixteen must not be taken for a
 // surge: all of it is within the limit.
 func TestOnOffNodes(t *testing.T) {
 	each(t, func(f *figures, seed uint64, nodes int) {

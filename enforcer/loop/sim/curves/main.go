@@ -100,7 +100,7 @@ func drawings() []drawing {
 			[]curve{{"offered", "offered", deadRun, true}, {"admitted", "ours", deadRun, false}}},
 		{"partition.svg", "One of three zones is cut off from 0 s to 25 s, at three times the limit", 13 * time.Second, 50 * time.Second, 15 * time.Second, 3.3,
 			[]curve{{"offered", "offered", cutRun, true}, {"admitted", "ours", cutRun, false}}},
-		{"uneven.svg", "Nodes that are busy one second of four, together at 0.9 of the limit", 12 * time.Second, 30 * time.Second, 12 * time.Second, 1.2,
+		{"uneven.svg", "Nodes that are busy four seconds of sixteen, together at 0.9 of the limit", 12 * time.Second, 30 * time.Second, 12 * time.Second, 1.2,
 			[]curve{{"offered", "offered", onOff, true}, {"shares with ten saved seconds", "shares", onOffShares, false}, {"this loop", "ours", onOff, false}}},
 		{"wave.svg", "0 and three times the limit, each for half a second", 10 * time.Second, 30 * time.Second, 12 * time.Second, 3.3,
 			[]curve{{"offered", "offered", waveRun, true}, {"admitted", "ours", waveRun, false}}},
