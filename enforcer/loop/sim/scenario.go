@@ -68,11 +68,13 @@ func StepTo(seed uint64, nodes int, rate float64) (Config, time.Duration) {
 	return One(seed, nodes, Limit, Jump(Base, rate, at), at+30*time.Second), at
 }
 
-// OnOff picks among nodes that are busy four seconds of sixteen.
+// OnOff picks among nodes that are busy four seconds of sixteen, one after
+// another.
 func OnOff(nodes int) func(time.Duration, *rand.Rand) int {
 	return func(at time.Duration, r *rand.Rand) int {
 		for {
-			if n := r.IntN(nodes); int(at/(4*time.Second))%4 == n%4 {
+			n := r.IntN(nodes)
+			if (at+16*time.Second*time.Duration(n)/time.Duration(nodes))%(16*time.Second) < 4*time.Second {
 				return n
 			}
 		}
