@@ -1,6 +1,9 @@
 package rlc
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Trigger says what fired a run.
 type Trigger string
@@ -66,6 +69,10 @@ type Change struct {
 	New       *Limit         `json:"new"`
 	OldMode   Mode           `json:"old_mode,omitempty"` // the quota's own mode line
 	NewMode   Mode           `json:"new_mode,omitempty"`
+	Region    string         `json:"region,omitempty"`   // the region whose own quota it is; "" for all
+	Remove    bool           `json:"remove,omitempty"`   // the quota's line is to go: New is nil
+	OldTimed  Timed          `json:"old_timed,omitzero"` // what the quota carries beside its rate
+	NewTimed  Timed          `json:"new_timed,omitzero"`
 	Held      string         `json:"held,omitempty"`     // rule that held the quota; "" where decided
 	HeldWhy   string         `json:"held_why,omitempty"` // for people
 	Failed    bool           `json:"failed,omitempty"`   // held by a failed or partial read
@@ -93,15 +100,49 @@ type ChangeBacktest struct {
 	New *Backtest `json:"new"`
 }
 
-// ID identifies the quota within its service.
-func (c *Change) ID() string { return QuotaID(c.Bucket, c.Key) }
+// Timed is what a quota carries beside its rate: other limits for a while, and
+// rates hour by hour.
+type Timed struct {
+	Windows []QuotaWindow `json:"windows,omitempty"` // ascending, apart from each other
+	Hours   *QuotaHours   `json:"hours,omitempty"`
+}
+
+// Equal reports whether the two are the same limits at the same times.
+func (t Timed) Equal(o Timed) bool {
+	if (t.Hours == nil) != (o.Hours == nil) || t.Hours != nil && !(t.Hours.From.Equal(o.Hours.From) && slices.Equal(t.Hours.Rates, o.Hours.Rates)) {
+		return false
+	}
+	return slices.EqualFunc(t.Windows, o.Windows, func(a, b QuotaWindow) bool {
+		return a.From.Equal(b.From) && a.Until.Equal(b.Until) && a.Limit == b.Limit
+	})
+}
+
+// ID identifies the quota within its service, as Quota.ID does.
+func (c *Change) ID() string {
+	return Quota{Bucket: c.Bucket, Key: c.Key, Region: c.Region}.ID()
+}
 
 // Moves reports whether the change would alter quotas.yaml.
 func (c *Change) Moves() bool {
+	if c.Remove {
+		return c.Old != nil
+	}
 	if c.New == nil {
 		return false
 	}
-	return c.Old == nil || *c.Old != *c.New || c.OldMode != c.NewMode
+	return c.Old == nil || *c.Old != *c.New || c.OldMode != c.NewMode || !c.OldTimed.Equal(c.NewTimed)
+}
+
+// Quota is the line that the change leaves in quotas.yaml; nil where it leaves
+// none.
+func (c *Change) Quota() *Quota {
+	if c.New == nil {
+		return nil
+	}
+	return &Quota{
+		Bucket: c.Bucket, Key: c.Key, Region: c.Region, Limit: *c.New, Mode: c.NewMode,
+		Windows: c.NewTimed.Windows, Hours: c.NewTimed.Hours, Why: c.Why,
+	}
 }
 
 // ProposalState is where a proposal stands.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/openrlc/rlc"
@@ -53,8 +54,12 @@ func FitCapacity(svc *rlc.Service, changes []rlc.Change, f Fit) []Loss {
 			in = append(in, c)
 		}
 	}
+	ranks := make([]int, len(in))
+	for i, c := range in {
+		ranks[i] = rank(svc.Bucket(c.Bucket), c.Key)
+	}
 	// The bounds of one quota: what it asks for, and what it keeps.
-	rates := fill(in, float64(limit)/kappa, func(c *rlc.Change) (ask, keep float64) {
+	rates := fill(in, ranks, float64(limit)/kappa, func(c *rlc.Change) (ask, keep float64) {
 		ask, keep = float64(c.New.Rate), float64(floorOf(svc, c))
 		if l, ok := f.Contracts[c.ID()]; ok {
 			keep = float64(l.Rate)
@@ -63,7 +68,7 @@ func FitCapacity(svc *rlc.Service, changes []rlc.Change, f Fit) []Loss {
 	})
 	var bursts []float64
 	if b := svc.Capacity.Burst; b > 0 {
-		bursts = fill(in, float64(b)/kappa, func(c *rlc.Change) (ask, keep float64) {
+		bursts = fill(in, ranks, float64(b)/kappa, func(c *rlc.Change) (ask, keep float64) {
 			ask, keep = float64(c.New.Burst), 1
 			if l, ok := f.Contracts[c.ID()]; ok {
 				keep = float64(l.Burst)
@@ -83,8 +88,48 @@ func FitCapacity(svc *rlc.Service, changes []rlc.Change, f Fit) []Loss {
 	return cut(svc, in, rates, bursts, limit, kappa)
 }
 
-// fill returns each quota's share of room, or nil where all fit.
-func fill(in []*rlc.Change, room float64, bounds func(*rlc.Change) (ask, keep float64)) []float64 {
+// The ranks in which quotas are filled.
+const (
+	critical = iota
+	ordinary
+	batch
+)
+
+// rank is the tier of the caller whose quota it is.
+func rank(b *rlc.Bucket, key rlc.Key) int {
+	if b == nil {
+		return ordinary
+	}
+	caller := CallerOf(b, key)
+	matches := func(patterns []string) bool {
+		return slices.ContainsFunc(patterns, func(p string) bool {
+			prefix, open := strings.CutSuffix(p, "*")
+			return caller != "" && (p == caller || open && strings.HasPrefix(caller, prefix))
+		})
+	}
+	switch {
+	case matches(b.Tier.Critical):
+		return critical
+	case matches(b.Tier.Batch):
+		return batch
+	}
+	return ordinary
+}
+
+// CallerOf is the one caller that a quota is for, "" where it is for several.
+func CallerOf(b *rlc.Bucket, key rlc.Key) string {
+	if caller := key["caller"]; caller != "" {
+		return caller
+	}
+	if p := b.Match["caller"]; p.Kind == rlc.Exact && len(p.Values) == 1 {
+		return p.Values[0]
+	}
+	return ""
+}
+
+// fill returns each quota's share of room, or nil where all fit: one rank after
+// the other, each from what is left to it.
+func fill(in []*rlc.Change, ranks []int, room float64, bounds func(*rlc.Change) (ask, keep float64)) []float64 {
 	ask, keep := make([]float64, len(in)), make([]float64, len(in))
 	sum := 0.0
 	for i, c := range in {
@@ -98,7 +143,25 @@ func fill(in []*rlc.Change, room float64, bounds func(*rlc.Change) (ask, keep fl
 	if sum <= room*(1+1e-9) {
 		return nil
 	}
-	return waterFill(ask, keep, room)
+	out := slices.Clone(keep)
+	for _, kept := range keep {
+		room -= kept
+	}
+	for r := critical; r <= batch; r++ {
+		var at []int
+		var a, k []float64
+		for i := range in {
+			if ranks[i] == r {
+				at, a, k = append(at, i), append(a, ask[i]), append(k, keep[i])
+				room += keep[i]
+			}
+		}
+		for n, share := range waterFill(a, k, max(room, 0)) {
+			out[at[n]] = share
+			room -= share
+		}
+	}
+	return out
 }
 
 // waterFill finds the level at which min(ask, max(keep, level)) sums up to

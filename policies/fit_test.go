@@ -184,3 +184,32 @@ func TestVitalSignsCompareSpansOfEqualLength(t *testing.T) {
 		t.Errorf("first run: %+v", s)
 	}
 }
+
+func TestTiersAreFilledOneAfterTheOther(t *testing.T) {
+	// a is critical, c is batch. Everybody keeps the floor of 1.
+	for name, x := range map[string]struct {
+		room rlc.Rate
+		want []rlc.Rate
+	}{
+		"the batch gives first":         {1000, []rlc.Rate{300, 400, 300}}, // 1000 − 300 − 400
+		"then the ordinary":             {500, []rlc.Rate{300, 199, 1}},    // the batch keeps its floor
+		"the critical one gives last":   {200, []rlc.Rate{198, 1, 1}},
+		"floors stand where none fits":  {2, []rlc.Rate{1, 1, 1}},
+		"nothing is cut where all fits": {1600, []rlc.Rate{300, 400, 900}},
+	} {
+		svc, changes := fitted(rlc.Capacity{Rate: x.room}, 300, 400, 900)
+		svc.Bucket("callers").Tier = rlc.Tier{Critical: []string{"a"}, Batch: []string{"c*"}}
+		FitCapacity(svc, changes, Fit{})
+		if got := rates(changes); !slices.Equal(got, x.want) {
+			t.Errorf("%s: %v, want %v", name, got, x.want)
+		}
+	}
+}
+
+func TestTheCallerOfAQuotaIsItsKeyOrTheBucketsOnlyCaller(t *testing.T) {
+	one := &rlc.Bucket{Match: map[string]rlc.Pattern{"caller": {Kind: rlc.Exact, Values: []string{"acme"}}}}
+	many := &rlc.Bucket{Match: map[string]rlc.Pattern{"caller": {Kind: rlc.Prefix, Values: []string{"ac"}}}}
+	if a, b, c := CallerOf(one, nil), CallerOf(many, nil), CallerOf(many, rlc.Key{"caller": "acorn"}); a != "acme" || b != "" || c != "acorn" {
+		t.Errorf("%q, %q, %q", a, b, c)
+	}
+}
