@@ -15,10 +15,11 @@ import (
 type Set struct {
 	memory  *Memory
 	charges []gcra.Charge
-	found   atomic.Pointer[found]
+	one     atomic.Pointer[counter] // of a set of one charge; nil until found
+	found   atomic.Pointer[found]   // of a set of several; nil until found
 }
 
-// found is a set's counters, in the order of locking.
+// found is the counters of several charges, in the order of locking.
 type found struct {
 	counters []*counter // nil: the space is full and the request is admitted
 	index    []int      // which charge each belongs to
@@ -38,6 +39,9 @@ func (m *Memory) Set(charges []gcra.Charge) *Set {
 // that all calls share, and charges all when all admit. A cost of 0 is a peek,
 // which makes no counter. The error is always nil.
 func (s *Set) Take(_ context.Context, now, cost int64) (gcra.Tally, error) {
+	if len(s.charges) == 1 {
+		return s.takeOne(now, cost), nil
+	}
 	for {
 		f := s.found.Load()
 		if f == nil {
@@ -81,9 +85,6 @@ func (m *Memory) settle(c *gcra.Charge, now, by int64) bool {
 
 // take charges the counters found; ok is false where one of them was evicted.
 func (s *Set) take(f *found, now, cost int64) (t gcra.Tally, ok bool) {
-	if len(f.counters) == 1 {
-		return s.takeOne(f.counters[0], now, cost)
-	}
 	locked := 0
 	defer func() {
 		for _, k := range f.counters[:locked] {
@@ -102,9 +103,9 @@ func (s *Set) take(f *found, now, cost int64) (t gcra.Tally, ok bool) {
 		}
 	}
 	var few [4]gcra.State
-	after := few[:]
+	before := few[:]
 	if len(s.charges) > len(few) {
-		after = make([]gcra.State, len(s.charges))
+		before = make([]gcra.State, len(s.charges))
 	}
 	for i := range s.charges {
 		c := &s.charges[i]
@@ -114,39 +115,62 @@ func (s *Set) take(f *found, now, cost int64) (t gcra.Tally, ok bool) {
 			t.Add(i, gcra.Verdict{OK: true, Remaining: c.Limit.Burst()})
 			continue
 		}
-		after[i] = k.state
-		t.Add(i, c.Limit.TakeFrom(&after[i], now, cost))
+		before[i] = k.state
+		t.Add(i, c.Limit.TakeFrom(&k.state, now, cost))
+		if k.limit != &c.Limit {
+			k.limit = &c.Limit
+		}
 	}
-	if cost <= 0 {
+	if t.OK() || cost <= 0 {
 		return t, true
 	}
 	for i := range s.charges {
-		// A refusal's state differs only where the clock was set back.
-		if k := f.counters[f.index[i]]; k != nil && (t.Refused == 0 || t.Refused&(1<<i) != 0) {
-			k.state, k.limit = after[i], &s.charges[i].Limit
+		if k := f.counters[f.index[i]]; k != nil && t.Refused&(1<<i) == 0 {
+			k.state = before[i]
 		}
 	}
 	return t, true
 }
 
-// takeOne is take for the usual case of a single counter.
-func (s *Set) takeOne(k *counter, now, cost int64) (t gcra.Tally, ok bool) {
+// takeOne is Take for the usual case of a single counter.
+func (s *Set) takeOne(now, cost int64) (t gcra.Tally) {
 	c := &s.charges[0]
-	if k == nil {
-		return gcra.Tally{Untracked: 1, Remaining: c.Limit.Burst()}, true
-	}
-	k.mu.Lock()
-	if k.gone {
+	for {
+		k := s.one.Load()
+		if k == nil {
+			own := false
+			if k, own = s.lookup(c, now, cost > 0); own {
+				s.one.Store(k)
+			}
+		}
+		if k == nil {
+			return gcra.Tally{Untracked: 1, Remaining: c.Limit.Burst()}
+		}
+		k.mu.Lock()
+		if k.gone {
+			k.mu.Unlock()
+			s.one.CompareAndSwap(k, nil)
+			continue
+		}
+		v := c.Limit.TakeFrom(&k.state, now, cost)
+		if k.limit != &c.Limit {
+			k.limit = &c.Limit
+		}
 		k.mu.Unlock()
-		return t, false
+		t.Add(0, v)
+		return t
 	}
-	v := c.Limit.TakeFrom(&k.state, now, cost)
-	if k.limit != &c.Limit {
-		k.limit = &c.Limit
+}
+
+// lookup is the counter of a charge. It is nil where the space is full and the
+// request is admitted, and own says whether the set may keep it.
+func (s *Set) lookup(c *gcra.Charge, now int64, create bool) (k *counter, own bool) {
+	sp := s.memory.space(c.Bucket)
+	k = s.memory.find(sp, c, now, create)
+	if k == nil && !create {
+		k = &counter{limit: &c.Limit} // a full one that nobody else sees
 	}
-	k.mu.Unlock()
-	t.Add(0, v)
-	return t, true
+	return k, k != nil && k.id != 0 && k != sp.rest
 }
 
 // find looks the counters up and orders them for locking.
@@ -155,15 +179,8 @@ func (s *Set) find(now int64, create bool) *found {
 	f := &found{counters: make([]*counter, n), index: make([]int, n), complete: true}
 	order := make([]int, n) // position to charge
 	for i := range s.charges {
-		c := &s.charges[i]
-		sp := s.memory.space(c.Bucket)
-		k := s.memory.find(sp, c, now, create)
-		if k == nil && !create {
-			k = &counter{limit: &c.Limit} // a full one that nobody else sees
-		}
-		if k == nil || k.id == 0 || k == sp.rest {
-			f.complete = false
-		}
+		k, own := s.lookup(&s.charges[i], now, create)
+		f.complete = f.complete && own
 		// Insertion by id: sets are small, and those without a counter come first.
 		p := i
 		for ; p > 0 && less(k, f.counters[p-1]); p-- {
