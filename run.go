@@ -213,6 +213,9 @@ type Ack struct {
 	Version  Version   `json:"version"` // in force there
 	At       time.Time `json:"at"`
 	Refused  string    `json:"refused,omitempty"` // why it refused what came last; "" when in force
+	// Overrides is the version of the overrides in force there; zero for none.
+	Overrides        Version `json:"overrides"`
+	OverridesRefused string  `json:"overrides_refused,omitempty"` // why it refused the newest; "" when in force
 }
 
 // AuditEntry is one act. It is written in the act's own transaction and never

@@ -33,12 +33,19 @@ type Set interface {
 // not, a charge stays as it was made.
 type Settler interface {
 	Set
-	// Settle charges every counter of the set with by tokens more, or gives
-	// them back where by is negative. It asks nobody: a counter may be left
-	// with less than nothing, and later requests wait for it, but it never has
-	// more tokens than its limit holds. At most as much as a Take of this set
-	// charged is given back, and at most once.
-	Settle(ctx context.Context, now, by int64) error
+	// Settle charges every counter of the set with by tokens more than a Take
+	// at at did, or gives back where by is negative, as gcra.Limit.Settle has
+	// it. It asks nobody: a counter may be left with less than nothing, and
+	// later requests wait for it, but it never has more tokens than its limit
+	// holds. At most as much as that Take charged is given back, and once.
+	Settle(ctx context.Context, at, by int64) error
+}
+
+// Selective is a Counter that serves some kinds of limit only; the others stay
+// in process.
+type Selective interface {
+	Counter
+	Serves(gcra.Kind) bool
 }
 
 // Reasoned is an error of a store that says of which kind it is, one of
@@ -51,7 +58,7 @@ type Reasoned interface {
 // Reasons are the kinds of failure of a shared store, as the metric of
 // fallbacks names them.
 func Reasons() []string {
-	return []string{"timeout", "refused", "breaker_open", "readonly", "oom", "loading", "busy", "noreplicas", "masterdown", "clusterdown", "other"}
+	return []string{"timeout", "refused", "breaker_open", "readonly", "oom", "loading", "busy", "noreplicas", "masterdown", "clusterdown", "noscript", "other"}
 }
 
 // InProcess is a Counter in m. A nil m gets a memory of its own.

@@ -95,7 +95,7 @@ func TestAStoreThatDoesNotAnswerIsReplacedByLocalCounters(t *testing.T) {
 	wantOutcomes(t, "the store is away", ask(e, 3, "s", search), 2, 1, 0)
 	fail = nil
 	wantOutcomes(t, "the store is back", ask(e, 3, "s", search), 0, 3, 0)
-	wantMetrics(t, e, map[string]string{`rlc_enforcer_fallbacks_total{bucket="b",reason="store",service="s"}`: "3"})
+	wantMetrics(t, e, map[string]string{`rlc_enforcer_fallbacks_total{bucket="b",reason="other",service="s"}`: "3"})
 }
 
 func TestARequestUnderManyCapsIsHeldToEachOfThem(t *testing.T) {

@@ -1,11 +1,9 @@
 package enforcer
 
 import (
-	"context"
 	"time"
 
 	"github.com/openrlc/rlc"
-	"github.com/openrlc/rlc/enforcer/gcra"
 )
 
 // Outcome is what becomes of a request.
@@ -36,7 +34,7 @@ func (o Outcome) index() int {
 type Request struct {
 	Service    string
 	Attributes rlc.Attributes // not changed, not kept
-	Cost       int64          // tokens; 0 and less mean 1
+	Cost       int64          // tokens; 0 and less mean 1, more than rlc.MaxRate means that
 	Peek       bool           // look only: nothing is charged or counted, and Cost plays no part
 }
 
@@ -46,20 +44,32 @@ type Decision struct {
 	Outcome Outcome
 	// Bucket refused, really or virtually (of several, the one with the
 	// longest wait); for an admitted request it is its quota bucket, Unmatched
-	// where it has none, and "" where the service has no policy.
+	// where it has none, and "" where the service has no policy. It is
+	// Overridden where an override dropped the request; Key then holds its id.
 	Bucket string
-	Key    rlc.Key
+	Key    rlc.Key // sensitive values are hashed
 	// Limit of that bucket's key; nil where nothing limits it.
 	Limit     *rlc.Limit
 	Remaining int64 // whole tokens left under Limit
 	// RetryAfter is how long until the request would be admitted if nothing
 	// else came; 0 for an admitted one, gcra.Forever where waiting is no use.
 	RetryAfter time.Duration
-	Version    rlc.Version // of the snapshot that decided; zero for none
+	// Wait is how long an admitted request has to wait before it goes on, so
+	// that a leaky bucket's traffic is paced; 0 for at once.
+	Wait    time.Duration
+	Version rlc.Version // of the snapshot that decided; zero for none
+	// Failure is why the shared store did not answer, one of Reasons, where a
+	// bucket that fails closed refused for that; else "".
+	Failure string
+	// CostHeader names the response's header that tells what the request cost;
+	// "" where its cost is known already. Give the number to Done.
+	CostHeader string
 	// Enforced is what an answer's headers may tell: the standing with the
 	// enforcing bucket that refused, or that the request was charged to. Its
 	// Limit is nil where no enforcing bucket took part.
 	Enforced Standing
+
+	held *held
 }
 
 // Standing is how a request stands with one enforcing bucket.
@@ -71,10 +81,29 @@ type Standing struct {
 	Wait      time.Duration // 0 where it was admitted
 }
 
+// Done says that the admitted request is over, and what it cost in tokens;
+// less than 0 for unknown, which keeps what was reserved. It frees the
+// request's place under in-flight caps, and settles buckets whose cost is
+// known only afterwards. The second call does nothing, nor does a call for a
+// request that holds nothing. Where Done is never called, an in-flight cap's
+// timeout frees the place, and the reserved cost stays charged.
+func (d Decision) Done(cost int64) {
+	if d.held != nil {
+		d.held.release(cost)
+	}
+}
+
+// instant is the time of a decision, on the clocks that its parts go by.
+type instant struct {
+	micros int64 // since 1970: the counters' clock
+	second int64 // since 1970
+}
+
 // Decide answers a request from the snapshot in force, charges it and counts
 // it. Without a snapshot, or for a service without a policy, it admits.
 func (e *Enforcer) Decide(r Request) (d Decision) {
-	l := e.loaded.Load()
+	now := e.now()
+	l := e.current(now)
 	if l == nil {
 		if !r.Peek {
 			e.noSnapshot.Add(1)
@@ -97,29 +126,51 @@ func (e *Enforcer) Decide(r Request) (d Decision) {
 		}
 	}()
 	t = e.route(l, s, r)
-	cost := r.Cost
-	switch {
-	case r.Peek:
-		cost = 0
-	case cost <= 0:
-		cost = 1
-	}
-	now := e.now()
-	micros := now.Sub(e.start).Microseconds()
-	live := e.take(&t.live, micros, cost, r.Peek)
-	asIf := live
-	if t.asIf.set != nil {
-		asIf = e.take(&t.asIf, micros, cost, r.Peek)
-	}
-	t.answer(&d, live, asIf)
-	if !r.Peek {
-		e.count(t, d.Outcome, live, asIf, now.Unix())
-	}
+	e.decide(t, r, instantOf(now), &d)
 	return d
 }
 
+// decide charges and counts a request whose route is known.
+func (e *Enforcer) decide(t *route, r Request, at instant, d *Decision) {
+	cost := min(max(r.Cost, 1), rlc.MaxRate)
+	if t.overrides != nil && t.overridden(d, at, r.Peek) {
+		return
+	}
+	var h *held
+	if t.holds && !r.Peek {
+		h = &held{}
+	}
+	var both [2]verdict
+	live, asIf := &both[0], &both[0] // the same where there is one world
+	e.take(&t.live, at, cost, r.Peek, h, live)
+	if t.asIf.parts != nil {
+		asIf = &both[1]
+		e.take(&t.asIf, at, cost, r.Peek, h, asIf)
+	}
+	t.answer(d, live, asIf)
+	if t.overrides != nil {
+		t.comeBack(d, at, r.Peek)
+	}
+	switch {
+	case h == nil:
+	case d.Outcome == Drop:
+		h.release(-1) // it may have a place in the world in which all enforce
+	default:
+		d.held, d.CostHeader = h, t.costHeader
+	}
+	if !r.Peek {
+		e.count(t, d.Outcome, live, asIf, at, cost)
+	}
+}
+
+// instantOf is a time as decisions need it.
+func instantOf(now time.Time) instant {
+	micros := now.UnixMicro()
+	return instant{micros, micros / 1e6}
+}
+
 // route finds where a request goes, in the cache or by matching.
-func (e *Enforcer) route(l *loaded, s *service, r Request) *route {
+func (e *Enforcer) route(l *loaded, s *active, r Request) *route {
 	var few [8]string
 	values := few[:0]
 	long := false
@@ -137,7 +188,7 @@ func (e *Enforcer) route(l *loaded, s *service, r Request) *route {
 	return e.newRoute(l, s, r, append([]string(nil), values...), h, long)
 }
 
-func (e *Enforcer) newRoute(l *loaded, s *service, r Request, values []string, h uint64, long bool) *route {
+func (e *Enforcer) newRoute(l *loaded, s *active, r Request, values []string, h uint64, long bool) *route {
 	attrs := r.Attributes
 	if long {
 		attrs = make(rlc.Attributes, len(values))
@@ -145,37 +196,15 @@ func (e *Enforcer) newRoute(l *loaded, s *service, r Request, values []string, h
 			attrs[name] = values[i]
 		}
 	}
-	t := s.build(e.counter, attrs, values, r.Peek)
+	t := e.build(l, s, attrs, values, r.Peek)
 	if !r.Peek {
 		l.routes.put(h, t)
 	}
 	return t
 }
 
-// take charges one world. Where the shared store does not answer, the
-// enforcer's own counters stand in for it with the same limits.
-func (e *Enforcer) take(w *world, now, cost int64, peek bool) gcra.Tally {
-	if w.set == nil {
-		return gcra.Tally{}
-	}
-	// The deadline of the hot path belongs to the store: a context would cost
-	// more than the decision.
-	tally, err := w.set.Take(context.Background(), now, cost)
-	if err != nil {
-		charges := make([]gcra.Charge, len(w.parts))
-		for i := range w.parts {
-			charges[i] = w.parts[i].charge
-			if !peek {
-				w.parts[i].bucket.counts.fallbacks[byStore].Add(1)
-			}
-		}
-		tally, _ = e.memory.Set(charges).Take(context.Background(), now, cost)
-	}
-	return tally
-}
-
 // answer puts what the two worlds say into d.
-func (t *route) answer(d *Decision, live, asIf gcra.Tally) {
+func (t *route) answer(d *Decision, live, asIf *verdict) {
 	d.Bucket, d.Key = t.quota.Name, t.key
 	if len(t.live.parts) > 0 {
 		p := &t.live.parts[live.Worst]
@@ -185,6 +214,9 @@ func (t *route) answer(d *Decision, live, asIf gcra.Tally) {
 	case !live.OK():
 		d.Outcome = Drop
 		d.refused(&t.live.parts[live.Worst], live)
+		if live.closed {
+			d.Failure = live.reason.String()
+		}
 	case !asIf.OK():
 		d.Outcome = VirtualDrop
 		d.refused(&t.asIf.parts[asIf.Worst], asIf)
@@ -193,19 +225,25 @@ func (t *route) answer(d *Decision, live, asIf gcra.Tally) {
 	case len(t.asIf.parts) > 0 && t.asIf.parts[0].bucket == t.quota:
 		d.Limit, d.Remaining = t.asIf.parts[0].limit, asIf.Remaining
 	}
+	if d.Outcome != Drop {
+		d.Wait = live.pace
+	}
 }
 
-func (d *Decision) refused(p *part, tally gcra.Tally) {
+func (d *Decision) refused(p *part, v *verdict) {
 	d.Bucket, d.Key, d.Limit = p.bucket.Name, p.key, p.limit
-	d.Remaining, d.RetryAfter = tally.Remaining, tally.Wait
+	d.Remaining, d.RetryAfter = v.Remaining, v.Wait
 }
 
 // count counts a decided request: once under its quota bucket, and each cap's
 // own verdict under that cap.
-func (e *Enforcer) count(t *route, o Outcome, live, asIf gcra.Tally, second int64) {
-	t.series.count(o, second)
+func (e *Enforcer) count(t *route, o Outcome, live, asIf *verdict, at instant, cost int64) {
+	t.series.count(o, at.second)
 	if t.series == &t.quota.counts.table.rest {
 		t.seen.Add(1)
+	}
+	if t.strange {
+		t.service.traffic.strange.Add(1)
 	}
 	for _, c := range t.noQuota {
 		c.noQuota.Add(1)
@@ -216,17 +254,15 @@ func (e *Enforcer) count(t *route, o Outcome, live, asIf gcra.Tally, second int6
 	for _, b := range t.caps {
 		b.counts.outcomes[t.verdict(b, live, asIf).index()].Add(1)
 	}
-	if live.Untracked != 0 {
-		t.live.untracked(live.Untracked)
-	}
-	if t.asIf.set != nil && asIf.Untracked != 0 {
-		t.asIf.untracked(asIf.Untracked)
+	t.live.count(live, at, cost, Drop)
+	if t.asIf.parts != nil {
+		t.asIf.count(asIf, at, cost, VirtualDrop)
 	}
 }
 
 // verdict is one cap's own: a refusal in the live world where it enforces, in
 // the other where it does not.
-func (t *route) verdict(b *bucket, live, asIf gcra.Tally) Outcome {
+func (t *route) verdict(b *bucket, live, asIf *verdict) Outcome {
 	for i := range t.live.parts {
 		if t.live.parts[i].bucket == b {
 			if live.Refused&(1<<i) != 0 {
@@ -241,13 +277,4 @@ func (t *route) verdict(b *bucket, live, asIf gcra.Tally) Outcome {
 		}
 	}
 	return Admit
-}
-
-// untracked counts the buckets that had no room for another counter.
-func (w *world) untracked(bits uint64) {
-	for i := range w.parts {
-		if bits&(1<<i) != 0 {
-			w.parts[i].bucket.counts.fallbacks[byFull].Add(1)
-		}
-	}
 }

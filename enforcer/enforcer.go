@@ -13,7 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,7 +21,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/openrlc/rlc"
-	"github.com/openrlc/rlc/enforcer/gcra"
 	"github.com/openrlc/rlc/enforcer/memory"
 )
 
@@ -31,9 +30,24 @@ type Config struct {
 	Name   string // in acknowledgements; default: the host's name
 	Zone   string // where it runs; "" for unknown
 	Region string // where it runs; "" for unknown
-	// StateDir is the folder for the last good snapshot, made if need be. ""
-	// keeps none: after a restart everything is admitted until a snapshot comes.
+	// StateDir is the folder for the last good snapshot and overrides, made if
+	// need be, and held by one enforcer at a time. "" keeps none: after a restart
+	// everything is admitted until a snapshot comes.
 	StateDir string
+	// KillFile is the file that throws kill switches while it exists; default
+	// "kill" in StateDir.
+	KillFile string
+	// HashKey hashes the values that a policy calls sensitive. Give all
+	// enforcers of a fleet the same one, at least 16 bytes, so that their
+	// metrics and shared counters name a value alike. Default: one of its own,
+	// kept in StateDir.
+	HashKey []byte
+	// Peers is how many enforcers share the limits; see SetPeers.
+	Peers Peers
+	// MaxKeys bounds the live counters of the process, over all buckets, and
+	// what else is remembered of keys; default 1,000,000. Beyond it a new key
+	// is treated as on_full says.
+	MaxKeys int
 	// Registerer is where metrics go as well as to the handler's /metrics; nil
 	// for nowhere else. Where it is also a Gatherer, /metrics shows all of it.
 	Registerer prometheus.Registerer
@@ -45,7 +59,7 @@ type Config struct {
 	Token   string
 	Log     *slog.Logger     // nil: discarded
 	Now     func() time.Time // nil: time.Now
-	Counter Counter          // nil: in process
+	Counter Counter          // the shared store; nil: every counter is in process
 }
 
 // Enforcer decides requests. It is safe for use by many goroutines.
@@ -53,16 +67,22 @@ type Enforcer struct {
 	config   Config
 	log      *slog.Logger
 	now      func() time.Time
-	start    time.Time // the zero of the counters' clock
 	memory   *memory.Memory
-	counter  Counter
+	local    Counter // in memory
+	counter  Counter // nil: there is no shared store
+	hashKey  []byte
 	gatherer prometheus.Gatherer
+	lock     *os.File // nil without a state folder
 
 	loaded     atomic.Pointer[loaded]
 	noSnapshot atomic.Uint64 // requests decided without a snapshot
 	noService  atomic.Uint64 // requests of services without a policy
+	peers      atomic.Pointer[Peers]
+	flight     flights
+	meters     meters
 
-	loading sync.Mutex // one Load at a time; it writes to the disk
+	loading sync.Mutex // one document at a time; it is written to the disk
+	ticks   int        // of Run
 
 	mu         sync.Mutex
 	confirmed  time.Time // when the snapshot in force was last known to be the newest
@@ -70,19 +90,39 @@ type Enforcer struct {
 	unreadable string    // why the source could not be read; "" when it was
 	refusals   map[string]uint64
 	counts     map[string]*counts // by service, NUL, bucket, NUL, role
+	switches   map[Switch]thrown
+	traffic    map[string]*traffic // by service
+
+	overlay          overlay
+	overrideCounts   map[string]*counts // by id
+	overrideRefusals map[string]uint64
+	overridesRefused string // why the newest ones were; "" when they are in force
+	overridesLost    string // why they would not outlive a restart; "" when they would
 }
 
-// New makes an enforcer and loads its last good snapshot. A damaged or
-// refused one is logged and counted, and the enforcer starts without.
+// New makes an enforcer and loads its last good snapshot and overrides. A
+// damaged or refused document is logged and counted, and the enforcer starts
+// without. It fails where another enforcer holds the state folder.
 func New(c Config) (*Enforcer, error) {
+	if c.HashKey != nil && len(c.HashKey) < 16 {
+		return nil, fmt.Errorf("%w: the hash key has %d bytes; at least 16", rlc.ErrInvalid, len(c.HashKey))
+	}
+	if c.MaxKeys <= 0 {
+		c.MaxKeys = 1_000_000
+	}
 	e := &Enforcer{
-		config:   c,
-		log:      c.Log,
-		now:      c.Now,
-		memory:   &memory.Memory{},
-		counter:  c.Counter,
-		refusals: map[string]uint64{},
-		counts:   map[string]*counts{},
+		config:  c,
+		log:     c.Log,
+		now:     c.Now,
+		memory:  &memory.Memory{},
+		counter: c.Counter,
+		hashKey: c.HashKey,
+
+		refusals:         map[string]uint64{},
+		counts:           map[string]*counts{},
+		switches:         map[Switch]thrown{},
+		traffic:          map[string]*traffic{},
+		overrideRefusals: map[string]uint64{},
 	}
 	if e.config.Name == "" {
 		e.config.Name, _ = os.Hostname()
@@ -93,50 +133,100 @@ func New(c Config) (*Enforcer, error) {
 	if e.now == nil {
 		e.now = time.Now
 	}
-	if e.counter == nil {
-		e.counter = InProcess(e.memory)
+	e.local = InProcess(e.memory)
+	e.meters.max, e.flight.most = c.MaxKeys, int64(c.MaxKeys)
+	e.flight.init()
+	e.SetPeers(c.Peers)
+	if err := e.openState(); err != nil {
+		return nil, err
 	}
-	e.start = e.now()
-
-	own := prometheus.NewRegistry()
-	e.gatherer = own
-	if err := own.Register(collector{e}); err != nil {
-		return nil, fmt.Errorf("register metrics: %w", err)
-	}
-	if c.Registerer != nil {
-		if err := c.Registerer.Register(collector{e}); err != nil {
-			return nil, fmt.Errorf("register metrics: %w", err)
-		}
-		if g, ok := c.Registerer.(prometheus.Gatherer); ok {
-			e.gatherer = g
-		}
+	if err := e.register(c.Registerer); err != nil {
+		return nil, errors.Join(err, e.Close())
 	}
 	e.restore()
+	e.lookAtKillFile()
 	return e, nil
 }
 
-// restore puts the last good snapshot in force, if there is one.
+// openState takes the state folder.
+func (e *Enforcer) openState() (err error) {
+	dir := e.config.StateDir
+	if dir != "" {
+		if e.lock, err = lockState(dir); err != nil {
+			return err
+		}
+	}
+	if e.hashKey == nil {
+		if e.hashKey, err = stateKey(dir); err != nil {
+			return errors.Join(fmt.Errorf("key for sensitive values: %w", err), e.Close())
+		}
+	}
+	return nil
+}
+
+// register shows the metrics.
+func (e *Enforcer) register(also prometheus.Registerer) error {
+	own := prometheus.NewRegistry()
+	e.gatherer = own
+	if err := own.Register(collector{e}); err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
+	if also == nil {
+		return nil
+	}
+	if err := also.Register(collector{e}); err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
+	if g, ok := also.(prometheus.Gatherer); ok {
+		e.gatherer = g
+	}
+	return nil
+}
+
+// Close lets go of the state folder. The enforcer may decide on, but is given
+// no more documents. Run does the same at its end.
+func (e *Enforcer) Close() error {
+	e.loading.Lock()
+	defer e.loading.Unlock()
+	if e.lock == nil {
+		return nil
+	}
+	err := e.lock.Close()
+	e.lock = nil
+	return err
+}
+
+// place is where the enforcer runs.
+func (e *Enforcer) place() place { return place{e.config.Zone, e.config.Region} }
+
+// restore puts the last good documents in force, if there are any.
 func (e *Enforcer) restore() {
-	if e.config.StateDir == "" {
+	dir := e.config.StateDir
+	if dir == "" {
 		return
 	}
-	g, err := loadLastGood(e.config.StateDir)
-	var l *loaded
+	e.restoreUsual()
+	if err := e.restoreOverrides(); err != nil && !errors.Is(err, rlc.ErrNotFound) {
+		e.overrideRefusals[refusedStore]++
+		e.overridesRefused = err.Error()
+		e.log.Error("last good overrides refused", "state", dir, "error", err)
+	}
+	var g lastGood
+	err := loadState(dir, lastGoodName, lastGoodMagic, &g)
+	var c *compiled
 	if err == nil {
-		l, err = compile(g.Snapshot)
+		c, err = compile(g.Snapshot, e.place())
 	}
 	switch {
 	case errors.Is(err, rlc.ErrNotFound):
-		e.log.Info("no last good snapshot", "state", e.config.StateDir)
+		e.log.Info("no last good snapshot", "state", dir)
 	case err != nil:
-		e.mu.Lock()
-		defer e.mu.Unlock()
 		e.refusals[refusedStore]++
 		e.refused = err.Error()
-		e.log.Error("last good snapshot refused", "state", e.config.StateDir, "error", err)
+		e.log.Error("last good snapshot refused", "state", dir, "error", err)
 	default:
-		e.adopt(l, g.Saved)
-		e.log.Info("last good snapshot in force", "version", g.Snapshot.Version, "services", len(l.services))
+		e.adopt(c, g.Saved)
+		e.log.Info("last good snapshot in force", "version", g.Snapshot.Version, "services", len(c.services))
 	}
 }
 
@@ -182,18 +272,21 @@ func (e *Enforcer) load(s rlc.Snapshot) error {
 			return err
 		}
 	}
-	next, err := compile(s)
+	if e.Switched(StopDistribution) {
+		return refuse(refusedStopped, "%w: distribution is stopped here by the kill switch; snapshot %s would be next", rlc.ErrRefused, s.Version)
+	}
+	next, err := compile(s, e.place())
 	if err != nil {
 		return err
 	}
 	if prev != nil {
-		if err := shrunken(prev, next); err != nil {
+		if err := shrunken(prev.compiled, next); err != nil {
 			return err
 		}
 	}
 	now := e.now()
 	if e.config.StateDir != "" {
-		if err := saveLastGood(e.config.StateDir, lastGood{Saved: now.UTC(), Snapshot: s}); err != nil {
+		if err := saveState(e.config.StateDir, lastGoodName, lastGoodMagic, lastGood{Saved: now.UTC(), Snapshot: s}); err != nil {
 			return refuse(refusedStore, "keep snapshot %s as last good: %w", s.Version, err)
 		}
 	}
@@ -204,36 +297,44 @@ func (e *Enforcer) load(s rlc.Snapshot) error {
 
 // adopt joins a snapshot with what its buckets have counted so far, and puts
 // it in force.
-func (e *Enforcer) adopt(l *loaded, confirmed time.Time) {
+func (e *Enforcer) adopt(c *compiled, confirmed time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	kept := map[string]*counts{}
 	spaces := map[string]bool{}
 	join := func(s *service, b *bucket) {
-		space := s.Name + "\x00" + b.Name
-		id := space + "\x00" + string(b.Role) // what a cap counted says nothing of a quota bucket
-		c := e.counts[id]
-		if c == nil {
-			c = &counts{service: s.Name, bucket: b.Name, role: b.Role, table: table{rest: series{labels: labels{Other, Other}}}}
+		id := s.Name + "\x00" + b.Name + "\x00" + string(b.Role) // what a cap counted says nothing of a quota bucket
+		n := e.counts[id]
+		if n == nil {
+			n = newCounts(s.Name, b.Name, b.Role)
 		}
-		c.off.Store(false)
-		c.table.resize(s.MaxSeries)
-		b.counts = c
-		kept[id] = c
-		spaces[space], spaces[asIfPrefix+space] = true, true
+		n.off.Store(false)
+		n.table.resize(s.MaxSeries)
+		b.counts = n
+		kept[id] = n
+		spaces[b.space], spaces[b.asIf] = true, true
 	}
-	for _, s := range l.services {
+	traffics := map[string]*traffic{}
+	for _, s := range c.services {
 		for i := range s.buckets {
 			join(s, &s.buckets[i])
 		}
 		join(s, &s.unmatched)
-		s.initialise()
+		if s.traffic = e.traffic[s.Name]; s.traffic == nil {
+			s.traffic = &traffic{}
+		}
+		traffics[s.Name] = s.traffic
 	}
-	e.counts = kept
+	e.counts, e.traffic = kept, traffics
 	e.confirmed = confirmed
-	l.routes.init()
+	l := e.assemble(c, e.now())
+	for _, s := range l.services {
+		l.initialise(s.service)
+	}
 	e.loaded.Store(l)
-	e.memory.Keep(func(space string) bool { return spaces[space] })
+	e.memory.Keep(func(space string) bool {
+		return spaces[space] || strings.HasPrefix(strings.TrimPrefix(space, asIfPrefix), overrideSpace)
+	})
 }
 
 // Confirm says that the snapshot in force is still the newest.
@@ -254,13 +355,13 @@ func (e *Enforcer) Unreadable(err error) {
 
 // initialise makes the series of known quotas, those with the highest rates
 // first, so that their counters stand at 0 before the first request.
-func (s *service) initialise() {
+func (l *loaded) initialise(s *service) {
 	for i := range s.buckets {
 		b := &s.buckets[i]
 		if b.Role == rlc.CapRole {
 			continue
 		}
-		for _, live := range s.byRate(b) {
+		for _, live := range l.byRate(s, b) {
 			for _, l := range b.known(live.Key, s.MaxSeries) {
 				b.counts.table.get(l)
 			}
@@ -293,11 +394,15 @@ func (e *Enforcer) Commit() string {
 	return ""
 }
 
-// Ack is the enforcer's word on the newest snapshot it was given.
+// Ack is the enforcer's word on the newest documents it was given.
 func (e *Enforcer) Ack() rlc.Ack {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return rlc.Ack{Enforcer: e.config.Name, Zone: e.config.Zone, Version: e.Version(), At: e.now().UTC(), Refused: e.refused}
+	return rlc.Ack{
+		Enforcer: e.config.Name, Zone: e.config.Zone, At: e.now().UTC(),
+		Version: e.Version(), Refused: e.refused,
+		Overrides: e.overlay.version, OverridesRefused: e.overridesRefused,
+	}
 }
 
 // Describe lists every limit in force of a service, or of all where service is
@@ -325,9 +430,18 @@ func (e *Enforcer) Ready() (reasons, notes []string) {
 	if e.unreadable != "" {
 		notes = append(notes, "the source of snapshots cannot be read: "+e.unreadable)
 	}
+	for _, s := range Switches() {
+		if e.switches[s].on() {
+			notes = append(notes, fmt.Sprintf("the kill switch %s is on", s))
+		}
+	}
+	notes = append(notes, e.overrideNotes()...)
 	if l != nil {
 		for _, name := range l.names() {
 			s := l.services[name]
+			if s.traffic.tripped {
+				notes = append(notes, fmt.Sprintf("the identity breaker of %s acts: many requests lack a caller, bucket or quota that usually have one; only caps enforce on them", name))
+			}
 			for i := range s.buckets {
 				if s.buckets[i].counts.off.Load() {
 					notes = append(notes, fmt.Sprintf("bucket %s/%s is turned off after a panic", name, s.buckets[i].Name))
@@ -338,26 +452,63 @@ func (e *Enforcer) Ready() (reasons, notes []string) {
 	return reasons, notes
 }
 
-// Run does the housekeeping until ctx ends: it takes idle counters away, and
-// gives busy callers a series of their own. It returns nil.
+// Run does the housekeeping until ctx ends: it looks at the kill file, watches
+// over identities, takes idle counters away, and gives busy callers a series of
+// their own. At its end it lets go of the state folder. It returns nil, or why
+// that failed.
 func (e *Enforcer) Run(ctx context.Context) error {
-	sweep := time.NewTicker(10 * time.Second)
-	defer sweep.Stop()
-	rank := time.NewTicker(time.Minute)
-	defer rank.Stop()
+	second := time.NewTicker(time.Second)
+	defer second.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
-		case <-sweep.C:
-			e.sweep()
-		case <-rank.C:
-			e.rank()
+			return e.Close()
+		case <-second.C:
+			e.tick()
 		}
 	}
 }
 
-func (e *Enforcer) sweep() { e.memory.Sweep(e.now().Sub(e.start).Microseconds()) }
+// tick is one second's housekeeping.
+func (e *Enforcer) tick() {
+	e.ticks++
+	now := e.now()
+	e.lookAtKillFile()
+	e.current(now) // overrides end with nobody asking, too
+	if e.ticks%int(breakerStep/time.Second) == 0 {
+		e.mu.Lock()
+		e.judge(now)
+		e.mu.Unlock()
+		e.memory.Sweep(now.UnixMicro())
+		e.flight.sweep(now.UnixMicro())
+	}
+	if e.ticks%60 == 0 {
+		e.rank()
+		e.sweepMeters(now.Unix())
+	}
+	if e.ticks%(usualSave*int(breakerStep/time.Second)) == 0 {
+		e.keepUsual()
+	}
+}
+
+// sweepMeters takes away the meters that no cached route holds.
+func (e *Enforcer) sweepMeters(second int64) {
+	e.meters.sweep(second, func(mark func(*meter)) {
+		l := e.loaded.Load()
+		if l == nil {
+			return
+		}
+		l.routes.each(func(r *route) {
+			for _, w := range []*world{&r.live, &r.asIf} {
+				for i := range w.parts {
+					if m := w.parts[i].meter; m != nil {
+						mark(m)
+					}
+				}
+			}
+		})
+	})
+}
 
 // rank gives the busiest label sets a series of their own.
 func (e *Enforcer) rank() {
@@ -365,7 +516,7 @@ func (e *Enforcer) rank() {
 	if l == nil {
 		return
 	}
-	busy := l.routes.busy()
+	busy := e.busy(l)
 	changed := false
 	for _, s := range l.services {
 		for i := range s.buckets {
@@ -379,62 +530,25 @@ func (e *Enforcer) rank() {
 	}
 }
 
-// panicked answers a request whose decision panicked: it turns the guilty
-// bucket off until the next snapshot, and admits.
-func (e *Enforcer) panicked(l *loaded, s *service, t *route, r Request, cause any) Decision {
-	d := Decision{Outcome: Admit, Bucket: Unmatched, Version: l.snapshot.Version}
-	off := []*counts{s.unmatched.counts}
-	if t != nil {
-		d.Bucket, d.Key = t.quota.Name, t.key
-		off = e.guilty(t)
-		for _, c := range off {
-			if c.off.CompareAndSwap(false, true) {
-				e.log.Error("bucket turned off: its decision panicked", "service", c.service, "bucket", c.bucket,
-					"cause", fmt.Sprint(cause), "stack", string(debug.Stack()))
-			}
+// busy lists, by bucket, the label sets that were counted under Other since
+// the last call, with how often.
+func (e *Enforcer) busy(l *loaded) map[*counts]map[labels]uint64 {
+	out := map[*counts]map[labels]uint64{}
+	l.routes.each(func(r *route) {
+		n := r.seen.Swap(0)
+		if n == 0 {
+			return
 		}
-		l.routes.clear()
-	} else if s.panicked.CompareAndSwap(false, true) {
-		e.log.Error("requests admitted: matching them panicked", "service", s.Name, "cause", fmt.Sprint(cause), "stack", string(debug.Stack()))
-	}
-	if r.Peek {
-		return d
-	}
-	for _, c := range off {
-		c.fallbacks[byPanic].Add(1)
-	}
-	second := e.now().Unix()
-	if t != nil && t.series != nil {
-		t.series.count(Admit, second)
-	} else {
-		s.unmatched.counts.table.rest.count(Admit, second)
-	}
-	return d
-}
-
-// guilty finds the buckets whose counters panic when looked at alone; where
-// none does, all of the route's are.
-func (e *Enforcer) guilty(t *route) []*counts {
-	var out, all []*counts
-	try := func(p *part, prefix string) {
-		defer func() {
-			if recover() != nil {
-				out = append(out, p.bucket.counts)
-			}
-		}()
-		all = append(all, p.bucket.counts)
-		c := p.charge
-		c.Bucket = prefix + c.Bucket
-		_, _ = e.counter.Set([]gcra.Charge{c}).Take(context.Background(), e.now().Sub(e.start).Microseconds(), 0)
-	}
-	for i := range t.live.parts {
-		try(&t.live.parts[i], "")
-	}
-	for i := range t.asIf.parts {
-		try(&t.asIf.parts[i], asIfPrefix)
-	}
-	if len(out) == 0 {
-		return all
-	}
+		b := r.quota.counts
+		if out[b] == nil {
+			out[b] = map[labels]uint64{}
+		}
+		attrs := make(rlc.Attributes, len(r.values))
+		for j, name := range r.service.attrs {
+			attrs[name] = r.values[j]
+		}
+		s := r.service.service
+		out[b][s.labels(r.quota, e.conceal(s, attrs))] += n
+	})
 	return out
 }

@@ -41,6 +41,14 @@ func start(t testing.TB, c enforcer.Config) (*enforcer.Enforcer, *clock) {
 	return e, at
 }
 
+// closeIt ends an enforcer, so that another can take its state folder.
+func closeIt(t testing.TB, e *enforcer.Enforcer) {
+	t.Helper()
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 const policyHead = "apiVersion: rlc/v1\nkind: ServicePolicy\nowners: [team]\n"
 
 // policy is a service's policy.yaml; body are its lines after the head.

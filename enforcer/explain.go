@@ -28,10 +28,10 @@ type Explained struct {
 }
 
 // Explain says what Decide would say of a request of cost 1, and why. It never
-// charges or counts.
+// charges or counts. Sensitive values come back hashed.
 func (e *Enforcer) Explain(service string, attrs rlc.Attributes) (x Explanation) {
 	x = Explanation{Service: service, Attributes: maps.Clone(attrs), Outcome: Admit, Buckets: []Explained{}, Snapshot: e.Version().String()}
-	l := e.loaded.Load()
+	l := e.current(e.now())
 	if l == nil {
 		x.Text = "no snapshot is in force: every request is admitted"
 		return x
@@ -41,6 +41,7 @@ func (e *Enforcer) Explain(service string, attrs rlc.Attributes) (x Explanation)
 		x.Text = "the service has no policy: its requests are admitted"
 		return x
 	}
+	x.Attributes = e.conceal(s.service, x.Attributes)
 	defer func() {
 		if recover() != nil {
 			x.Text = "the decision panicked: the request is admitted"
@@ -52,40 +53,50 @@ func (e *Enforcer) Explain(service string, attrs rlc.Attributes) (x Explanation)
 	}
 	d := e.Decide(Request{Service: service, Attributes: attrs, Peek: true})
 	x.Outcome, x.Snapshot = d.Outcome, d.Version.String()
-	for i, hit := range s.matched(attrs) {
-		b, id := &s.unmatched, Unmatched
-		if hit.Bucket >= 0 {
-			b, id = &s.buckets[hit.Bucket], hit.ID
-		} else if i > 0 {
-			continue
-		}
-		x.Buckets = append(x.Buckets, e.explain(s, b, hit.Key, id))
+	b := e.builder(l, s, attrs)
+	for _, h := range b.hits() {
+		x.Buckets = append(x.Buckets, b.explain(h))
+	}
+	for _, p := range b.limitOverrides(nil) {
+		x.Buckets = append(x.Buckets, b.explainPart(p))
 	}
 	x.Text = explainText(x, d)
 	return x
 }
 
-func (e *Enforcer) explain(s *service, b *bucket, key rlc.Key, id string) Explained {
-	limit, mode, source := s.limit(b, id)
-	out := Explained{Live: Live{s.Name, b.Name, key, b.Role, mode, b.Algorithm, source, limit}, Admits: true, Off: b.counts.off.Load()}
-	r := &route{}
-	parts := s.add(r, nil, b, key, id)
-	if len(parts) == 0 {
-		return out
+// explain is one bucket's part in a decision.
+func (b *builder) explain(h hit) Explained {
+	limit, mode, source := b.l.limit(b.s.service, h.bucket, h.id)
+	parts := b.add(nil, h)
+	if len(parts) > 0 {
+		return b.explainPart(parts[0])
 	}
-	prefix := ""
-	if mode == rlc.Shadow {
-		prefix = asIfPrefix
+	live := Live{b.s.Name, h.bucket.Name, h.key, h.bucket.Role, mode, h.bucket.Algorithm, source, limit}
+	return Explained{Live: live, Admits: true, Off: h.bucket.counts.off.Load()}
+}
+
+func (b *builder) explainPart(p draft) Explained {
+	mode := rlc.Enforce
+	if !p.enforce {
+		mode = rlc.Shadow
 	}
-	w := newWorld(e.counter, parts, prefix)
-	tally := e.take(&w, e.now().Sub(e.start).Microseconds(), 0, true)
-	out.Admits, out.Remaining = tally.OK(), &tally.Remaining
-	out.RetryAfterMS = ceil(bounded(tally.Wait), time.Millisecond)
-	return out
+	w := b.e.newWorld([]draft{p}, !p.enforce, true)
+	var v verdict
+	b.e.take(&w, instantOf(b.e.now()), 1, true, nil, &v)
+	k := p.bucket
+	return Explained{
+		Live:   Live{b.s.Name, k.Name, p.key, k.Role, mode, k.Algorithm, p.source, p.limit},
+		Admits: v.OK(), Remaining: &v.Remaining,
+		RetryAfterMS: ceil(bounded(v.Wait), time.Millisecond),
+	}
 }
 
 func explainText(x Explanation, d Decision) string {
 	switch {
+	case d.Bucket == Overridden && d.Limit == nil:
+		return fmt.Sprintf("dropped: override %s", d.Key["id"])
+	case d.Failure != "":
+		return fmt.Sprintf("dropped: %s fails closed, and the shared store does not answer (%s)", d.Bucket, d.Failure)
 	case x.Outcome == Drop:
 		return fmt.Sprintf("dropped: %s enforces %g/s with burst %d and is used up", d.Bucket, d.Limit.Rate, d.Limit.Burst)
 	case x.Outcome == VirtualDrop:

@@ -73,9 +73,21 @@ func (s *series) total() (n uint64) {
 type table struct {
 	rest series
 
-	mu  sync.RWMutex
-	max int
-	set map[labels]*series
+	mu   sync.RWMutex
+	max  int
+	set  map[labels]*series
+	gone uint64 // what series have counted that lost their place
+}
+
+// total is how many requests the bucket has counted.
+func (t *table) total() uint64 {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	n := t.gone + t.rest.total()
+	for _, s := range t.set {
+		n += s.total()
+	}
+	return n
 }
 
 // get finds or makes the series of l, or gives the one for the rest.
@@ -162,6 +174,7 @@ func (t *table) rank(busy map[labels]uint64) bool {
 		if busy[want[i]] <= 2*have[i].seen {
 			break
 		}
+		t.gone += have[i].series.total()
 		delete(t.set, have[i].series.labels)
 		t.set[want[i]] = &series{labels: want[i]}
 		changed = true
@@ -175,11 +188,20 @@ type fallback int
 const (
 	byFull  fallback = iota // the bucket has no room for another counter
 	byPanic                 // the bucket was turned off
-	byStore                 // the shared store did not answer
-	fallbacks
+	byStore                 // the shared store did not answer: the first of Reasons
+
+	fallbacks = byStore + reasons
 )
 
-func (f fallback) String() string { return [...]string{"counters_full", "panic", "store"}[f] }
+func (f fallback) String() string {
+	switch f {
+	case byFull:
+		return "counters_full"
+	case byPanic:
+		return "panic"
+	}
+	return reason(f - byStore).String()
+}
 
 // counts is what one bucket has counted. It outlives snapshots, so that a
 // counter only ever goes up.
@@ -191,6 +213,11 @@ type counts struct {
 	noQuota         atomic.Uint64
 	fallbacks       [fallbacks]atomic.Uint64
 	off             atomic.Bool // turned off by a panic, in the snapshot in force
+	top             top         // who was refused most
+}
+
+func newCounts(service, bucket string, role rlc.Role) *counts {
+	return &counts{service: service, bucket: bucket, role: role, table: table{rest: series{labels: labels{Other, Other}}}}
 }
 
 // peak finds the highest one-second count of each clock minute.

@@ -177,7 +177,7 @@ func TestDecisionsAndReloadsRunSideBySide(t *testing.T) {
 			for i := range 500 {
 				e.Decide(Request{Service: "s", Attributes: map[string]string{"caller": fmt.Sprint(i % 50)}})
 				if i%100 == 0 {
-					e.sweep()
+					e.memory.Sweep(e.now().UnixMicro())
 					e.rank()
 					_, _ = e.gatherer.Gather()
 				}

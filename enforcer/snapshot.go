@@ -26,6 +26,7 @@ const (
 	refusedShrunken   = "shrunken"
 	refusedStore      = "store"      // the last good file
 	refusedUnreadable = "unreadable" // the source could not be read
+	refusedStopped    = "stopped"    // a kill switch
 )
 
 // refusal is an error with its reason for the metric.
@@ -46,14 +47,14 @@ func refuse(reason, format string, args ...any) error {
 // files are not valid, else rlc.ErrRefused. Whoever distributes snapshots
 // checks them with this first.
 func Check(prev *rlc.Snapshot, next rlc.Snapshot) error {
-	n, err := compile(next)
+	n, err := compile(next, place{})
 	if err != nil || prev == nil {
 		return err
 	}
 	if err := newer(prev.Version, next.Version); err != nil {
 		return err
 	}
-	p, err := compile(*prev)
+	p, err := compile(*prev, place{})
 	if err != nil {
 		return nil // what is in force is beyond comparing with
 	}
@@ -71,7 +72,7 @@ func newer(prev, next rlc.Version) error {
 // shrunken holds that absence is not deletion: a snapshot that lacks more than
 // a tenth of the buckets or of the quotas in force, and more than ten, is
 // refused unless people removed them.
-func shrunken(prev, next *loaded) error {
+func shrunken(prev, next *compiled) error {
 	if next.snapshot.RemovedBy != "" {
 		return nil
 	}
@@ -93,15 +94,17 @@ func shrunken(prev, next *loaded) error {
 	return nil
 }
 
-// loaded is a snapshot ready for decisions. It is immutable but for its cache
-// of routes.
-type loaded struct {
+// place is where an enforcer runs: quotas, rollouts and counters differ by it.
+type place struct{ zone, region string }
+
+// compiled is a snapshot ready for decisions. It is immutable.
+type compiled struct {
 	snapshot  rlc.Snapshot
 	digest    string // hash of the files
 	services  map[string]*service
 	bucketIDs map[string]bool // service/bucket
 	quotaIDs  map[string]bool // service/quota ID
-	routes    routes
+	edges     []int64         // seconds since 1970 at which some quota's limit changes, ascending
 }
 
 // service is one service ready for decisions.
@@ -111,9 +114,11 @@ type service struct {
 	attrs     []string // attributes that decisions or labels depend on
 	buckets   []bucket // as in Service.Buckets
 	unmatched bucket
-	quotas    map[string]*rlc.Quota   // by ID
+	quotas    map[string]*rlc.Quota   // those that hold here, by rlc.QuotaID
 	byBucket  map[string][]*rlc.Quota // by bucket, in order of their IDs
-	joint     bool                    // verdicts of shadow and enforcing buckets depend on each other
+	caps      int
+	shadow    bool     // some limit is in shadow
+	traffic   *traffic // for the identity breaker; set by Enforcer.adopt
 
 	descriptors map[string]string // as Enforcer.Descriptors has them
 
@@ -122,14 +127,38 @@ type service struct {
 
 // bucket is one bucket of a service ready for decisions.
 type bucket struct {
-	*rlc.Bucket                  // of unmatched: only Name, Role and Mode are set
-	caller, procedure bool       // its series carry the label
-	counts            *counts    // where it counts; set by Enforcer.adopt
-	fixed             *rlc.Limit // each key's limit by a person's hand; nil for none
+	*rlc.Bucket
+	mode              rlc.Mode    // here: a rollout to other zones leaves it in shadow
+	space, asIf       string      // names of its counters in the two worlds
+	caller, procedure bool        // its series carry the label
+	counts            *counts     // where it counts; set by Enforcer.adopt
+	fixed             *rlc.Limit  // each key's limit by a person's hand; nil for none
+	window            *gcra.Limit // the same ready for arithmetic, where it is a window
+}
+
+// name names the bucket's counters: each zone or region has its own where the
+// bucket says so.
+func (b *bucket) name(service string, at place) {
+	b.space = service + "\x00" + b.Name
+	switch b.Scope {
+	case rlc.ScopeZone:
+		b.space += "\x00zone " + at.zone
+	case rlc.ScopeRegion:
+		b.space += "\x00region " + at.region
+	}
+	b.asIf = asIfPrefix + b.space
+}
+
+// compile makes a limit of the bucket ready for arithmetic.
+func (b *bucket) compile(l rlc.Limit) (gcra.Limit, error) {
+	if b.window != nil {
+		return *b.window, nil
+	}
+	return gcra.CompileAs(b.Algorithm, l)
 }
 
 // compile validates a snapshot whole and makes it ready for decisions.
-func compile(snap rlc.Snapshot) (*loaded, error) {
+func compile(snap rlc.Snapshot, at place) (*compiled, error) {
 	if len(snap.Files) == 0 {
 		return nil, refuse(refusedEmpty, "%w: snapshot %s holds no files; an empty configuration is never no limits", rlc.ErrRefused, snap.Version)
 	}
@@ -143,7 +172,7 @@ func compile(snap rlc.Snapshot) (*loaded, error) {
 	if len(conf.Services) == 0 {
 		return nil, refuse(refusedEmpty, "%w: snapshot %s holds no service; an empty configuration is never no limits", rlc.ErrRefused, snap.Version)
 	}
-	l := &loaded{
+	l := &compiled{
 		snapshot:  snap,
 		digest:    Digest(snap.Files),
 		services:  make(map[string]*service, len(conf.Services)),
@@ -151,7 +180,7 @@ func compile(snap rlc.Snapshot) (*loaded, error) {
 		quotaIDs:  map[string]bool{},
 	}
 	for _, s := range conf.Services {
-		c, err := compileService(s, conf.Quotas[s.Name])
+		c, err := compileService(s, conf.Quotas[s.Name], at)
 		if err != nil {
 			return nil, refuse(refusedInvalid, "snapshot %s: service %q: %w", snap.Version, s.Name, err)
 		}
@@ -160,86 +189,124 @@ func compile(snap rlc.Snapshot) (*loaded, error) {
 		for i := range s.Buckets {
 			l.bucketIDs[s.Name+"/"+s.Buckets[i].Name] = true
 		}
-		for id := range c.quotas {
-			l.quotaIDs[s.Name+"/"+id] = true
+		for _, q := range conf.Quotas[s.Name] {
+			l.quotaIDs[s.Name+"/"+q.ID()] = true
+		}
+		for _, q := range c.quotas {
+			l.edges = append(l.edges, edges(q)...)
 		}
 	}
+	slices.Sort(l.edges)
+	l.edges = slices.Compact(l.edges)
 	return l, nil
 }
 
-func compileService(s *rlc.Service, quotas []rlc.Quota) (*service, error) {
+func compileService(s *rlc.Service, quotas []rlc.Quota, at place) (*service, error) {
 	m, problems := match.Compile(s)
 	if len(problems) > 0 {
 		return nil, fmt.Errorf("%w: %s", rlc.ErrInvalid, problems[0])
 	}
 	c := &service{Service: s, matcher: m, quotas: make(map[string]*rlc.Quota, len(quotas)), byBucket: map[string][]*rlc.Quota{}, buckets: make([]bucket, len(s.Buckets))}
-	caps, shadow := 0, false
 	for i := range s.Buckets {
-		b := &s.Buckets[i]
-		c.buckets[i] = bucket{Bucket: b, fixed: b.Limit}
-		uses := m.Uses(i)
-		c.buckets[i].caller = slices.Contains(uses, "caller")
-		c.buckets[i].procedure = slices.Contains(uses, "procedure")
-		for _, a := range uses {
-			if !slices.Contains(c.attrs, a) {
-				c.attrs = append(c.attrs, a)
-			}
-		}
-		shadow = shadow || b.Mode == rlc.Shadow
-		if b.Role == rlc.CapRole {
-			caps++
+		if err := c.bucket(i, at); err != nil {
+			return nil, err
 		}
 	}
-	if caps >= gcra.MaxCharges {
-		return nil, fmt.Errorf("%w: %d cap buckets; at most %d", rlc.ErrInvalid, caps, gcra.MaxCharges-1)
+	if c.caps >= gcra.MaxCharges {
+		return nil, fmt.Errorf("%w: %d cap buckets; at most %d", rlc.ErrInvalid, c.caps, gcra.MaxCharges-1)
 	}
 	if !slices.Contains(c.attrs, "caller") {
 		c.attrs = append(c.attrs, "caller") // who is unmatched is worth knowing
 	}
 	rlc.SortAttributes(c.attrs)
 	c.unmatched = bucket{
-		Bucket: &rlc.Bucket{Name: Unmatched, Role: rlc.QuotaRole, Mode: s.Unmatched.Mode},
-		caller: true, procedure: slices.Contains(c.attrs, "procedure"),
+		Bucket: &rlc.Bucket{
+			Name: Unmatched, Role: rlc.QuotaRole, Mode: s.Unmatched.Mode,
+			OnFailure: rlc.FailLocal, Scope: rlc.ScopeGlobal,
+		},
+		mode: s.Unmatched.Mode, caller: true, procedure: slices.Contains(c.attrs, "procedure"),
 		fixed: s.Unmatched.Limit,
 	}
-	shadow = shadow || s.Unmatched.Mode == rlc.Shadow && s.Unmatched.Limit != nil
-	for i := range quotas {
-		q := &quotas[i]
-		if _, err := gcra.Compile(q.Limit); err != nil {
-			return nil, fmt.Errorf("quota %s: %w", q.ID(), err)
-		}
-		c.quotas[q.ID()] = q
-		c.byBucket[q.Bucket] = append(c.byBucket[q.Bucket], q)
-		shadow = shadow || q.Mode == rlc.Shadow
-	}
-	for _, qs := range c.byBucket {
-		slices.SortFunc(qs, func(a, b *rlc.Quota) int { return cmp.Compare(a.ID(), b.ID()) })
-	}
-	c.joint = shadow && caps > 0
-	return c, nil
+	c.unmatched.name(s.Name, at)
+	c.shadow = c.shadow || s.Unmatched.Mode == rlc.Shadow && s.Unmatched.Limit != nil
+	return c, c.choose(quotas, at)
 }
 
-// limit finds what limits a bucket's key and how; a nil limit means that the
-// request is admitted and counted. Source says where the limit stands.
-func (s *service) limit(b *bucket, id string) (limit *rlc.Limit, mode rlc.Mode, source string) {
-	if b.fixed != nil {
-		source = "policy"
-		if b.Name == Unmatched {
-			source = "unmatched"
+// bucket prepares the service's bucket with index i.
+func (s *service) bucket(i int, at place) error {
+	b := &s.Buckets[i]
+	uses := s.matcher.Uses(i)
+	c := bucket{Bucket: b, mode: b.Mode, fixed: b.Limit, caller: slices.Contains(uses, "caller"), procedure: slices.Contains(uses, "procedure")}
+	if b.Rollout != nil && !slices.Contains(b.Rollout, at.zone) {
+		c.mode = rlc.Shadow
+	}
+	switch {
+	case b.Window != nil:
+		w, err := gcra.CompileWindow(b.Algorithm, *b.Window)
+		if err != nil {
+			return fmt.Errorf("bucket %s: %w", b.Name, err)
 		}
-		return b.fixed, b.Mode, source
-	}
-	if q := s.quotas[id]; q != nil {
-		mode = b.Mode
-		if q.Mode == rlc.Shadow {
-			mode = rlc.Shadow // it softens, never hardens
+		limit := b.Window.Limit()
+		c.fixed, c.window = &limit, &w
+	case b.InFlight != nil:
+		// What it admits at one instant and, if nobody says when requests end,
+		// in the long run.
+		limit := rlc.Limit{Burst: rlc.Burst(b.InFlight.Max)}
+		if t := b.InFlight.Timeout.Seconds(); t > 0 {
+			limit.Rate = rlc.Rate(float64(b.InFlight.Max) / t)
 		}
-		return &q.Limit, mode, "quota"
+		c.fixed = &limit
 	}
-	if len(b.Each) > 0 && b.NewKey.Limit != nil {
-		return b.NewKey.Limit, b.Mode, "new_key"
+	c.name(s.Name, at)
+	s.buckets[i] = c
+	if b.Cost.Procedures != nil && !slices.Contains(uses, "procedure") {
+		uses = append(uses, "procedure") // the cost depends on it
 	}
-	return nil, b.Mode, "none"
+	for _, a := range uses {
+		if !slices.Contains(s.attrs, a) {
+			s.attrs = append(s.attrs, a)
+		}
+	}
+	s.shadow = s.shadow || c.mode == rlc.Shadow
+	if b.Role == rlc.CapRole {
+		s.caps++
+	}
+	return nil
+}
+
+// choose takes the quotas that hold here: a zone's own before its region's
+// before the one for all.
+func (s *service) choose(quotas []rlc.Quota, at place) error {
+	rank := func(q *rlc.Quota) int {
+		switch {
+		case q.Zone != "":
+			return 2
+		case q.Region != "":
+			return 1
+		}
+		return 0
+	}
+	for i := range quotas {
+		q := &quotas[i]
+		if q.Zone != "" && q.Zone != at.zone || q.Region != "" && q.Region != at.region {
+			continue
+		}
+		if _, err := gcra.Compile(q.Limit); err != nil {
+			return fmt.Errorf("quota %s: %w", q.ID(), err)
+		}
+		id := rlc.QuotaID(q.Bucket, q.Key)
+		if have := s.quotas[id]; have == nil || rank(have) < rank(q) {
+			s.quotas[id] = q
+		}
+	}
+	for _, q := range s.quotas {
+		s.byBucket[q.Bucket] = append(s.byBucket[q.Bucket], q)
+		s.shadow = s.shadow || q.Mode == rlc.Shadow
+	}
+	for _, qs := range s.byBucket {
+		slices.SortFunc(qs, func(a, b *rlc.Quota) int { return cmp.Compare(a.ID(), b.ID()) })
+	}
+	return nil
 }
 
 // Live is one limit in force, as Enforcer.Describe lists them.
@@ -259,36 +326,37 @@ func (l *loaded) describe(service string) []Live {
 	var out []Live
 	for _, name := range l.names() {
 		if service == "" || service == name {
-			out = append(out, l.services[name].describe()...)
+			out = append(out, l.describeService(l.services[name].service)...)
 		}
 	}
 	return out
 }
 
-// describe lists every limit of a service: buckets in file order, quotas by ID.
-func (s *service) describe() []Live {
+// describeService lists every limit of a service: buckets in file order,
+// quotas by ID.
+func (l *loaded) describeService(s *service) []Live {
 	var out []Live
 	for i := range s.buckets {
-		out = append(out, s.describeBucket(&s.buckets[i])...)
+		out = append(out, l.describeBucket(s, &s.buckets[i])...)
 	}
 	if s.unmatched.fixed != nil {
-		out = append(out, s.describeBucket(&s.unmatched)...)
+		out = append(out, l.describeBucket(s, &s.unmatched)...)
 	}
 	return out
 }
 
 // describeBucket lists the quotas in force of a bucket, then what stands for
 // keys without one or for the whole bucket.
-func (s *service) describeBucket(b *bucket) []Live {
+func (l *loaded) describeBucket(s *service, b *bucket) []Live {
 	var out []Live
 	if b.fixed == nil {
 		for _, q := range s.byBucket[b.Name] {
-			limit, mode, source := s.limit(b, q.ID())
+			limit, mode, source := l.limit(s, b, rlc.QuotaID(q.Bucket, q.Key))
 			out = append(out, Live{s.Name, b.Name, q.Key, b.Role, mode, b.Algorithm, source, limit})
 		}
 	}
 	if len(b.Each) > 0 || len(out) == 0 {
-		limit, mode, source := s.limit(b, "")
+		limit, mode, source := l.limit(s, b, "")
 		out = append(out, Live{s.Name, b.Name, nil, b.Role, mode, b.Algorithm, source, limit})
 	}
 	return out
@@ -296,8 +364,8 @@ func (s *service) describeBucket(b *bucket) []Live {
 
 // byRate lists the limits of a bucket that stand for one counter each, the
 // highest rates first, at most as many as the service may have series.
-func (s *service) byRate(b *bucket) []Live {
-	all := slices.DeleteFunc(s.describeBucket(b), func(l Live) bool {
+func (l *loaded) byRate(s *service, b *bucket) []Live {
+	all := slices.DeleteFunc(l.describeBucket(s, b), func(l Live) bool {
 		return l.Limit == nil || (l.Key == nil && len(b.Each) > 0)
 	})
 	slices.SortStableFunc(all, func(a, b Live) int { return cmp.Compare(b.Limit.Rate, a.Limit.Rate) })

@@ -157,6 +157,7 @@ func TestTheLastGoodSnapshotSurvivesARestart(t *testing.T) {
 	load(t, e, snap(5, policy("s", oneBucket)))
 
 	at.advance(24 * time.Hour)
+	closeIt(t, e)
 	again, _ := start(t, enforcer.Config{StateDir: dir, Now: at.now})
 	if again.Version() != (rlc.Version{Epoch: 1, Number: 5}) {
 		t.Fatalf("version %s after the restart", again.Version())
@@ -183,6 +184,7 @@ func TestADamagedLastGoodFileIsRefusedAndTheEnforcerStarts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		closeIt(t, e)
 		return dir, data
 	}
 	for name, damage := range map[string]func([]byte) []byte{

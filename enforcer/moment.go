@@ -1,0 +1,191 @@
+package enforcer
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/enforcer/gcra"
+)
+
+// loaded is what is in force from one moment to the next: a snapshot, the
+// overrides on top of it, the hour, the kill switches and the identity breaker.
+// It is immutable but for its cache of routes, so that no request is ever
+// decided by half of a change.
+type loaded struct {
+	*compiled
+	at       int64 // second since 1970 at which it was made
+	until    int64 // and from which it is out of date
+	shadow   bool  // the kill switch
+	services map[string]*active
+	routes   routes
+}
+
+// active is a service as it is in force.
+type active struct {
+	*service
+	attrs     []string    // the service's, and those that its overrides look at
+	overrides []*override // that stand, or whose requests come back
+	virtual   bool        // the identity breaker
+	joint     bool        // verdicts of shadow and enforcing buckets depend on each other
+}
+
+// current is what is in force at now, nil for nothing. It is made anew at the
+// second at which an override or a quota's hour begins or ends.
+func (e *Enforcer) current(now time.Time) *loaded {
+	l := e.loaded.Load()
+	if l == nil || now.Unix() < l.until {
+		return l
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if l := e.loaded.Load(); now.Unix() < l.until {
+		return l // somebody else was faster
+	}
+	e.renew(now)
+	return e.loaded.Load()
+}
+
+// renew puts the snapshot in force again after something beside it has
+// changed. The caller holds the lock.
+func (e *Enforcer) renew(now time.Time) {
+	if l := e.loaded.Load(); l != nil {
+		e.loaded.Store(e.assemble(l.compiled, now))
+	}
+}
+
+// assemble joins a snapshot with everything else that is in force at now. The
+// caller holds the lock.
+func (e *Enforcer) assemble(c *compiled, now time.Time) *loaded {
+	second := now.Unix()
+	overrides, next := e.overlaid(second)
+	l := &loaded{compiled: c, at: second, until: next, shadow: e.switches[AllToShadow].on(), services: make(map[string]*active, len(c.services))}
+	if i, _ := slices.BinarySearch(c.edges, second+1); i < len(c.edges) {
+		l.until = min(l.until, c.edges[i])
+	}
+	if l.shadow {
+		overrides = nil
+	}
+	for name, s := range c.services {
+		a := &active{service: s, attrs: s.attrs, virtual: s.traffic.tripped}
+		caps, softened := s.caps, s.shadow || a.virtual
+		for _, o := range overrides {
+			if !o.concerns(name) {
+				continue
+			}
+			a.overrides = append(a.overrides, o)
+			a.attrs = withAttributes(a.attrs, o.Match)
+			if o.stands(second) && o.Action == LimitAction {
+				caps++
+			}
+			softened = softened || o.Action == LiftAction
+		}
+		a.joint = softened && caps > 0
+		l.services[name] = a
+	}
+	l.routes.init()
+	return l
+}
+
+// withAttributes is attrs, in matching order, with those of a match.
+func withAttributes(attrs []string, match map[string]Pattern) []string {
+	for name := range match {
+		if !slices.Contains(attrs, name) {
+			attrs = append(slices.Clip(attrs), name)
+		}
+	}
+	if len(match) > 0 {
+		attrs = slices.SortedFunc(slices.Values(attrs), rlc.CompareAttributes)
+	}
+	return attrs
+}
+
+// limit finds what limits a bucket's key and how; a nil limit means that the
+// request is admitted and counted. Source says where the limit stands.
+func (l *loaded) limit(s *service, b *bucket, id string) (limit *rlc.Limit, mode rlc.Mode, source string) {
+	mode = b.mode
+	if l.shadow {
+		mode = rlc.Shadow
+	}
+	if b.fixed != nil {
+		source = "policy"
+		if b.Name == Unmatched {
+			source = "unmatched"
+		}
+		return b.fixed, mode, source
+	}
+	if q := s.quotas[id]; q != nil {
+		if q.Mode == rlc.Shadow {
+			mode = rlc.Shadow // it softens, never hardens
+		}
+		return limitAt(q, l.at), mode, "quota"
+	}
+	if len(b.Each) > 0 && b.NewKey.Limit != nil {
+		return b.NewKey.Limit, mode, "new_key"
+	}
+	return nil, mode, "none"
+}
+
+// limitAt is a quota's limit at a second: that of a window that contains it,
+// else the hour's rate with a burst in the same proportion, else its own.
+func limitAt(q *rlc.Quota, second int64) *rlc.Limit {
+	at := time.Unix(second, 0)
+	for i := range q.Windows {
+		if w := &q.Windows[i]; !at.Before(w.From) && at.Before(w.Until) {
+			return &w.Limit
+		}
+	}
+	if q.Hours == nil || at.Before(q.Hours.From) {
+		return &q.Limit
+	}
+	i := int(at.Sub(q.Hours.From) / time.Hour)
+	if i >= len(q.Hours.Rates) {
+		return &q.Limit
+	}
+	limit := rlc.Limit{Rate: q.Hours.Rates[i]}
+	if limit.Rate > 0 {
+		seconds := 1.0
+		if q.Rate > 0 {
+			seconds = float64(q.Burst) / float64(q.Rate)
+		}
+		limit.Burst = rlc.Burst(min(max(math.Ceil(float64(limit.Rate)*seconds), 1), rlc.MaxRate))
+	}
+	return &limit
+}
+
+// edges lists the seconds at which a quota's limit changes.
+func edges(q *rlc.Quota) (out []int64) {
+	for _, w := range q.Windows {
+		out = append(out, ceilSecond(w.From), ceilSecond(w.Until))
+	}
+	if q.Hours != nil {
+		for i := range len(q.Hours.Rates) + 1 {
+			out = append(out, ceilSecond(q.Hours.From.Add(time.Duration(i)*time.Hour)))
+		}
+	}
+	return out
+}
+
+// scaled is a part's limit, of which only a share may be used: as many requests
+// at one instant and in the long run as that share allows, but one at least.
+func scaled(p *part, whole gcra.Limit, share float64) gcra.Limit {
+	if share >= 1 {
+		return whole
+	}
+	l, err := whole, error(nil)
+	if w := p.bucket.Window; w != nil {
+		part := *w
+		part.Requests = int64(math.Ceil(float64(w.Requests) * share))
+		l, err = gcra.CompileWindow(p.bucket.Algorithm, part)
+	} else {
+		l, err = gcra.CompileAs(p.bucket.Algorithm, rlc.Limit{
+			Rate:  p.limit.Rate * rlc.Rate(share),
+			Burst: rlc.Burst(math.Ceil(float64(p.limit.Burst) * share)),
+		})
+	}
+	if err != nil {
+		return whole
+	}
+	return l
+}
