@@ -190,6 +190,9 @@ func FuzzParse(f *testing.F) {
 		f.Add(data)
 	}
 	f.Add([]byte(acme))
+	f.Add([]byte(policyHead + "timezone: Europe/Paris\nbuckets:\n  - {name: b, role: cap, algorithm: fixed_window, limit: {requests: 5, per: day, reset: \"06:00\"}}\n  - {name: c, role: cap, algorithm: concurrency, limit: {concurrent: 5, timeout: 1s}}\n  - {name: d, algorithm: sliding_log, limit: {requests: 5, window: 10s}, cost: {x: 2}, tier: {batch: [y]}}\n"))
+	f.Add([]byte(policyHead + "buckets: [{name: b}]\naliases: [{caller: a, was: b}]\nfreeze: [{cron: \"0 0 1 1 *\", for: 1d}]\nfailover: [{lose: a, to: {b: 1}}]\ntargets: [{kind: envoy-ratelimit, path: a.yaml}]\nsensitive: [a]\nauto_merge: {max_change: 0.2}\ncapacity: {per_instance: 1, instances: x}\n"))
+	f.Add([]byte(quotasHead + "  - {bucket: b, region: eu, rate: 1, burst: 1, windows: [{from: 2026-11-27T00:00:00Z, until: 2026-11-28T00:00:00Z, rate: 2, burst: 2}], hours: {from: 2026-11-27T00:00:00Z, rates: [1]}}\n"))
 	f.Add(quotafile.MarshalQuotas("s", []rlc.Quota{{Bucket: "b", Key: rlc.Key{"caller": "a\nb"}, Limit: rlc.Limit{Rate: 1.5, Burst: 3}, Mode: rlc.Shadow, Why: `"`}}))
 	for _, s := range []string{"---\n", "&a *a", "a: &a [*a]", "<<: {a: b}", "a: |\n  b", "? [a]\n: b", "a: 1e400", "\"\\ud800\"", "- - - -", "%YAML 1.1\n---\na: b", "a: !!binary x", quotasHead + "  - {bucket: b, rate: 1, burst: 1}\n", policyHead + "buckets: [{name: b, match: {caller: [a, b]}}]\n"} {
 		f.Add([]byte(s))
@@ -201,8 +204,17 @@ func FuzzParse(f *testing.F) {
 			if len(c.Services) > 0 && c.Valid() != nil {
 				t.Fatalf("%s is in Services in spite of %v", path, c.Valid())
 			}
+			c = quotafile.ParseUngated(rlc.Files{path: data})
+			check(t, c.Problems)
+			for _, s := range c.Services {
+				for i := range s.Buckets {
+					valid(t, &s.Buckets[i])
+				}
+			}
 		}
-		service, quotas, problems := quotafile.ParseQuotas("services/s/quotas.yaml", data)
+		_, _, problems := quotafile.ParseQuotas("services/s/quotas.yaml", data)
+		check(t, problems)
+		service, quotas, problems := quotafile.ParseQuotasUngated(data)
 		check(t, problems)
 		if len(problems) > 0 {
 			if quotas != nil {
@@ -210,7 +222,7 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		again, got, problems := quotafile.ParseQuotas("q", quotafile.MarshalQuotas(service, quotas))
+		again, got, problems := quotafile.ParseQuotasUngated(quotafile.MarshalQuotas(service, quotas))
 		if len(problems) > 0 || again != service || !reflect.DeepEqual(got, sorted(quotas)) {
 			t.Fatalf("%v\ngot  %q %+v\nwant %q %+v", problems, again, got, service, sorted(quotas))
 		}
@@ -244,6 +256,26 @@ func FuzzGenerated(f *testing.F) {
 			t.Fatalf("%v\nfast %q %+v\nslow %q %+v", problems, service, fast, slowService, slow)
 		}
 	})
+}
+
+// valid holds that a bucket that was read has exactly one limit or policy, and
+// that what a person wrote can be enforced.
+func valid(t *testing.T, b *rlc.Bucket) {
+	t.Helper()
+	n := 0
+	for _, there := range []bool{b.Policy != nil, b.Limit != nil, b.Window != nil, b.InFlight != nil} {
+		if there {
+			n++
+		}
+	}
+	switch {
+	case n != 1 || b.Algorithm == "" || b.Scope == "" || b.OnFailure == "":
+		t.Fatalf("accepted %+v", b)
+	case (b.InFlight != nil) != (b.Algorithm == rlc.Concurrency):
+		t.Fatalf("accepted %s with %+v", b.Algorithm, b.InFlight)
+	case b.Limit != nil && b.Limit.Valid() != nil, b.Window != nil && b.Window.Valid() != nil:
+		t.Fatalf("accepted limit %+v, window %+v", b.Limit, b.Window)
+	}
 }
 
 func check(t *testing.T, problems []rlc.Problem) {

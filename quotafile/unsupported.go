@@ -11,7 +11,6 @@ import (
 // deletes its line.
 func unsupported() []string {
 	return []string{
-		"tier",
 		"cost",
 		"rollout",
 		"scope zone",
@@ -26,9 +25,6 @@ func unsupported() []string {
 		"algorithm drop_ratio",
 		"limit requests",
 		"limit concurrent",
-		"capacity per_instance",
-		"aliases",
-		"events",
 		"failover",
 		"freeze",
 		"sensitive",
@@ -36,8 +32,6 @@ func unsupported() []string {
 		"auto_merge",
 		"region",
 		"zone",
-		"windows",
-		"hours",
 	}
 }
 
