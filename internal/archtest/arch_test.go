@@ -25,6 +25,7 @@ var floors = map[string]struct {
 
 	"internal/stat":          {1, nil},
 	"internal/spell":         {1, nil},
+	"internal/disktest":      {1, nil},
 	"internal/mtls":          {1, nil},
 	"internal/mtls/mtlstest": {1, nil},
 	"enforcer/gcra":          {1, nil},
@@ -57,6 +58,13 @@ var floors = map[string]struct {
 	"internal/distribute/redistest": {3, nil},
 	"enforcer":                      {3, []string{"enforcer/memory"}},
 	"enforcer/memory":               {3, nil},
+	"enforcer/accesslog":            {3, []string{"enforcer"}},
+	"enforcer/follow":               {3, []string{"enforcer", "internal/distribute"}},
+	"enforcer/rls":                  {3, []string{"enforcer"}},
+	"enforcer/httplimit":            {3, []string{"enforcer"}},
+	"enforcer/grpclimit":            {3, []string{"enforcer"}},
+	"enforcer/loopwire":             {3, []string{"enforcer/loopwire/looppb"}},
+	"enforcer/loopwire/looppb":      {3, nil},
 	"enforcer/countertest":          {3, []string{"enforcer"}},
 	"enforcer/redis":                {3, []string{"enforcer"}},
 	"web":                           {3, []string{"web/ui"}},
@@ -99,7 +107,8 @@ var libraries = map[string][]string{
 	"github.com/spf13/cobra":                         {"cmd/rlc"},
 	"golang.org/x/sys":                               {"gitsync"},
 	"golang.org/x/crypto":                            {"gitsync"}, // ssh
-	"google.golang.org/protobuf":                     {"internal/promserver"},
+	"google.golang.org/protobuf":                     {"internal/promserver", "enforcer/loopwire/looppb"},
+	"google.golang.org/grpc":                         {"enforcer/loopwire", "enforcer/loopwire/looppb"},
 	"github.com/gogo/protobuf":                       {"internal/promserver"},
 }
 

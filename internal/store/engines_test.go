@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -103,11 +105,54 @@ func wakesUpTooLate(t *testing.T, dsn string) {
 	}
 }
 
+// long is how often a test does what it repeats: few times, or many in the long
+// form that RLC_CHAOS asks for.
+func long(few, many int) int {
+	if os.Getenv("RLC_CHAOS") != "" {
+		return many
+	}
+	return few
+}
+
+func TestOfReplicasThatStartTogetherOneLeads(t *testing.T) {
+	onEngines(t, func(t *testing.T, dsn string) {
+		openDSN(t, dsn) // the schema
+		for _, replicas := range []int{2, 5} {
+			first := openDSN(t, dsn)
+			expire(t, first)
+			start := make(chan struct{})
+			var together sync.WaitGroup
+			var leaders atomic.Int32
+			epochs := make([]uint64, replicas)
+			for n := range replicas {
+				db := openDSN(t, dsn)
+				together.Go(func() {
+					<-start
+					epoch, leads, err := db.Lead(t.Context(), Leadership, fmt.Sprint(replicas, " replicas, ", n), time.Hour, 0)
+					if err != nil {
+						t.Error(err)
+					}
+					if epochs[n] = epoch; leads {
+						leaders.Add(1)
+					}
+				})
+			}
+			close(start)
+			together.Wait()
+			slices.Sort(epochs)
+			if leaders.Load() != 1 || epochs[0] != epochs[replicas-1] {
+				t.Errorf("of %d replicas %d lead, and they know the epochs %v", replicas, leaders.Load(), epochs)
+			}
+		}
+	})
+}
+
 // Four replicas work off slots, each until it finds itself fenced, while the
 // leadership is torn from one to the next.
-func TestNoSlotIsExecutedTwiceOverFiftyLeadershipChanges(t *testing.T) {
+func TestNoSlotIsExecutedTwiceWhereLeadershipChanges(t *testing.T) {
 	onEngines(t, func(t *testing.T, dsn string) {
-		const replicas, changes = 4, 50
+		const replicas = 4
+		changes := long(50, 1000)
 		w := world{executed: map[string]int{}, progress: make(chan struct{}, 1)}
 		for range replicas {
 			w.replicas = append(w.replicas, &replica{openDSN(t, dsn), make(chan uint64, 1)})
@@ -314,7 +359,11 @@ func TestChild(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		half := all[0].SQL[:strings.LastIndex(all[0].SQL, "CREATE TABLE")]
+		n, err := strconv.Atoi(os.Getenv("RLC_STORE_STATEMENTS"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		half := strings.Join(strings.SplitAfter(all[0].SQL, ";\n")[:n], "")
 		tx, err := db.write.BeginTx(context.Background(), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -329,9 +378,9 @@ func TestChild(t *testing.T) {
 
 func TestNothingAcknowledgedIsLostToKill9(t *testing.T) {
 	onEngines(t, func(t *testing.T, dsn string) {
-		kills := 20
+		kills := long(20, 300)
 		if !strings.HasPrefix(dsn, "sqlite:") {
-			kills = 5 // what a client's death can break there is little
+			kills = long(5, 50) // what a client's death can break there is little
 		}
 		acknowledged := map[string]rlc.Stage{}
 		for kill := range kills {

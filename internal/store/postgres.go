@@ -74,12 +74,15 @@ func openPostgres(dsn string, steps []migrations.Migration) (*DB, error) {
 		}
 		return migrator.migrate(ctx, steps)
 	}}
-	before := stdlib.OptionBeforeConnect(func(ctx context.Context, _ *pgx.ConnConfig) error { return gate.through(ctx) })
+	options := []stdlib.OptionOpenDB{stdlib.OptionBeforeConnect(func(ctx context.Context, _ *pgx.ConnConfig) error { return gate.through(ctx) })}
+	if !namesServer(dsn) {
+		options = append(options, stdlib.OptionResetSession(leaveReadOnly))
+	}
 	for _, pool := range []struct {
 		db    **sql.DB
 		conns int
 	}{{&db.write, writeConns}, {&db.read, readConns}, {&db.pages, pageConns}} {
-		p := stdlib.OpenDB(*config, before)
+		p := stdlib.OpenDB(*config, options...)
 		p.SetMaxOpenConns(pool.conns)
 		p.SetMaxIdleConns(pool.conns)
 		p.SetConnMaxIdleTime(5 * time.Minute)
@@ -93,6 +96,20 @@ func openPostgres(dsn string, steps []migrations.Migration) (*DB, error) {
 func namesServer(dsn string) bool {
 	u, err := url.Parse(dsn)
 	return os.Getenv("PGTARGETSESSIONATTRS") != "" || err == nil && u.Query().Has("target_session_attrs")
+}
+
+// leaveReadOnly gives up a connection whose server has become read-only since
+// it was made, as the old primary does in a failover: the next one is made to a
+// server that can write. A server tells of the change with its first answer
+// after it (PostgreSQL 14 and later), so that at most one transaction of each
+// connection fails.
+func leaveReadOnly(_ context.Context, c *pgx.Conn) error {
+	for _, state := range []string{"in_hot_standby", "default_transaction_read_only"} {
+		if c.PgConn().ParameterStatus(state) == "on" {
+			return driver.ErrBadConn
+		}
+	}
+	return nil
 }
 
 // checkServer refuses a database that would change text.

@@ -146,4 +146,3 @@ func (db *DB) DropSummaries(ctx context.Context, keep []string) error {
 		return nil
 	})
 }
-

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -178,19 +179,30 @@ func intact(t *testing.T, db *DB) {
 	}
 }
 
-func TestAKilledMigrationResumes(t *testing.T) {
-	path := file(t)
-	cmd, out := child(t, "migrate", "sqlite:"+path)
-	if !out.Scan() || out.Text() != "half" {
-		t.Fatalf("the other process says %q", out.Text())
-	}
-	if err := cmd.Process.Kill(); err != nil {
+func TestAMigrationKilledAfterAnyStatementResumesInAFile(t *testing.T) {
+	all, err := migrations.All()
+	if err != nil {
 		t.Fatal(err)
 	}
-	cmd.Wait()
+	statements := strings.Count(all[0].SQL, ";\n")
+	every := (statements + long(4, statements) - 1) / long(4, statements)
+	path, killed := file(t), 0
+	for n := 1; n <= statements; n += every {
+		t.Setenv("RLC_STORE_STATEMENTS", strconv.Itoa(n))
+		cmd, out := child(t, "migrate", "sqlite:"+path)
+		if !out.Scan() || out.Text() != "half" {
+			t.Fatalf("the other process says %q", out.Text())
+		}
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		cmd.Wait()
+		killed++
+	}
 	db := open(t, path) // its lock is free, its half is gone
 	intact(t, db)
 	if err := db.Set(t.Context(), "k", "v"); err != nil {
 		t.Error(err)
 	}
+	t.Logf("killed after %d of %d statements", killed, statements)
 }

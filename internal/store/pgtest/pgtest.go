@@ -34,6 +34,8 @@ import (
 	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+
+	"github.com/openrlc/rlc/internal/disktest"
 )
 
 // Server is a PostgreSQL server. The zero value is one that has not started.
@@ -53,19 +55,39 @@ type process struct {
 	log   bytes.Buffer // read after ended
 }
 
+// New is a server of t's own, removed with it: for tests that change what
+// others would see.
+func New(t testing.TB) *Server {
+	t.Helper()
+	s := &Server{}
+	t.Cleanup(func() {
+		if err := s.remove(); err != nil {
+			t.Error("pgtest:", err)
+		}
+	})
+	s.Start(t)
+	return s
+}
+
 // Main runs the tests, removes the server and returns the exit code.
 func (s *Server) Main(m *testing.M) int {
 	code := m.Run()
+	if err := s.remove(); err != nil {
+		fmt.Fprintln(os.Stderr, "pgtest:", err)
+		return max(code, 1)
+	}
+	return code
+}
+
+// remove ends the server and deletes what is its.
+func (s *Server) remove() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stop()
-	if s.dir != "" {
-		if err := os.RemoveAll(s.dir); err != nil {
-			fmt.Fprintln(os.Stderr, "pgtest:", err)
-			return max(code, 1)
-		}
+	if s.dir == "" {
+		return nil
 	}
-	return code
+	return os.RemoveAll(s.dir)
 }
 
 // DSN makes an empty schema and returns the address under which everything is
@@ -99,6 +121,104 @@ func (s *Server) Kill(t testing.TB) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stop()
+}
+
+// Standby starts a second server, removed with t, that follows s: it answers
+// reads and holds what s has committed a moment later.
+func (s *Server) Standby(t testing.TB) *Server {
+	t.Helper()
+	b := &Server{}
+	t.Cleanup(func() {
+		if err := b.remove(); err != nil {
+			t.Error("pgtest:", err)
+		}
+	})
+	if err := b.prepare(); err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	out, err := b.command("pg_basebackup", "-h", s.dir, "-U", "rlc", "-D", filepath.Join(b.dir, "data"), "-R", "-c", "fast", "--no-sync").CombinedOutput()
+	if err != nil {
+		t.Fatalf("pgtest: pg_basebackup: %v: %s", err, out)
+	}
+	b.Start(t)
+	return b
+}
+
+// Promote makes a standby a primary once it has caught up with the old one,
+// which goes on, as one that was cut off does.
+func (s *Server) Promote(t testing.TB, old *Server) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	db, err := sql.Open("pgx", s.address())
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	defer db.Close()
+	primary, err := sql.Open("pgx", old.address())
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	defer primary.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var at string
+	if err := primary.QueryRowContext(ctx, `SELECT pg_current_wal_lsn()::text`).Scan(&at); err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for caught := false; !caught; {
+		if err := db.QueryRowContext(ctx, `SELECT pg_last_wal_replay_lsn() >= $1::pg_lsn`, at).Scan(&caught); err != nil {
+			t.Fatalf("pgtest: %v", err)
+		}
+		<-tick.C
+	}
+	if _, err := db.ExecContext(ctx, `SELECT pg_promote()`); err != nil {
+		t.Fatalf("pgtest: promote: %v", err)
+	}
+}
+
+// ReadOnly makes every transaction of the server read-only, those of sessions
+// that are open too, or lets them write again.
+func (s *Server) ReadOnly(t testing.TB, on bool) {
+	t.Helper()
+	s.exec(t, fmt.Sprintf("ALTER SYSTEM SET default_transaction_read_only = %t", on))
+	s.exec(t, "SELECT pg_reload_conf()")
+}
+
+// SmallDisk is dsn with everything that it makes from then on, beside the log of
+// writes, on a disk of so many bytes.
+func (s *Server) SmallDisk(t testing.TB, dsn string, bytes int) (small, disk string) {
+	t.Helper()
+	disk = filepath.Join(s.dir, "small")
+	tables := filepath.Join(disk, "tables")
+	if err := os.Mkdir(disk, 0o755); err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	disktest.Mount(t, disk, bytes)
+	if err := os.Mkdir(tables, 0o700); err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	if s.cred != nil {
+		if err := os.Chown(tables, int(s.cred.Uid), int(s.cred.Gid)); err != nil {
+			t.Fatalf("pgtest: %v", err)
+		}
+	}
+	s.exec(t, "CREATE TABLESPACE small LOCATION '"+tables+"'")
+	return dsn + "&default_tablespace=small", disk
+}
+
+// Or is dsn with s as the host to try after it.
+func (s *Server) Or(dsn string) string {
+	u, err := url.Parse(dsn)
+	if err != nil {
+		return dsn
+	}
+	q := u.Query()
+	q.Set("host", q.Get("host")+","+s.dir)
+	u.RawQuery = q.Encode()
+	return u.String()
 }
 
 func (s *Server) address() string {
@@ -184,6 +304,21 @@ func (s *Server) stop() {
 
 // initialise makes the cluster.
 func (s *Server) initialise() error {
+	if err := s.prepare(); err != nil {
+		return err
+	}
+	out, err := s.command("initdb", "-D", filepath.Join(s.dir, "data"), "-U", "rlc", "--auth=trust", "--no-sync",
+		"--encoding=UTF8", "--locale=C", "--locale-provider=icu", "--icu-locale=en-US").CombinedOutput()
+	if err != nil {
+		dir := s.dir
+		s.dir = ""
+		return errors.Join(fmt.Errorf("initdb: %w: %s", err, out), os.RemoveAll(dir))
+	}
+	return nil
+}
+
+// prepare makes the folder in which the server will live.
+func (s *Server) prepare() error {
 	bin, err := programs()
 	if err != nil {
 		return err
@@ -198,19 +333,10 @@ func (s *Server) initialise() error {
 			err = os.Chown(dir, int(s.cred.Uid), int(s.cred.Gid))
 		}
 	}
-	if err == nil {
-		s.dir = dir
-		var out []byte
-		out, err = s.command("initdb", "-D", filepath.Join(dir, "data"), "-U", "rlc", "--auth=trust", "--no-sync",
-			"--encoding=UTF8", "--locale=C", "--locale-provider=icu", "--icu-locale=en-US").CombinedOutput()
-		if err != nil {
-			err = fmt.Errorf("initdb: %w: %s", err, out)
-		}
-	}
 	if err != nil {
-		s.dir = ""
 		return errors.Join(err, os.RemoveAll(dir))
 	}
+	s.dir = dir
 	return nil
 }
 
