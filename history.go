@@ -91,7 +91,7 @@ type Input struct {
 	History  History
 	Current  *Limit    // the quota in force, nil where there is none
 	Capacity *Capacity // the service's, nil where none was declared
-	Contract *Contract // the one the policy names, nil where there is none
+	Contract *Contract // what the caller was promised, nil for nothing
 	Exclude  []Window  // declared incidents: never counted
 	Count    []Window  // flagged windows that a person said are traffic
 	Answer   string    // what an outside model answered when this run was made before; "": it is asked

@@ -70,7 +70,7 @@ type Change struct {
 	OldMode   Mode           `json:"old_mode,omitempty"` // the quota's own mode line
 	NewMode   Mode           `json:"new_mode,omitempty"`
 	Region    string         `json:"region,omitempty"`   // the region whose own quota it is; "" for all
-	Remove    bool           `json:"remove,omitempty"`   // the quota's line is to go: New is nil
+	Remove    bool           `json:"remove,omitempty"`   // the quota's line is to go; New equals Old
 	OldTimed  Timed          `json:"old_timed,omitzero"` // what the quota carries beside its rate
 	NewTimed  Timed          `json:"new_timed,omitzero"`
 	Held      string         `json:"held,omitempty"`     // rule that held the quota; "" where decided
@@ -136,7 +136,7 @@ func (c *Change) Moves() bool {
 // Quota is the line that the change leaves in quotas.yaml; nil where it leaves
 // none.
 func (c *Change) Quota() *Quota {
-	if c.New == nil {
+	if c.New == nil || c.Remove {
 		return nil
 	}
 	return &Quota{

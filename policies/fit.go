@@ -18,6 +18,9 @@ type Fit struct {
 	Coincidence rlc.Ratio
 	// Contracts are promised limits by quota ID: their floors are kept.
 	Contracts map[string]rlc.Limit
+	// Retired are quotas, by ID, whose callers go on under another name: they
+	// take no room.
+	Retired map[string]bool
 }
 
 // Loss is what one quota lost to the capacity fit.
@@ -50,7 +53,7 @@ func FitCapacity(svc *rlc.Service, changes []rlc.Change, f Fit) []Loss {
 	var in []*rlc.Change
 	for i := range changes {
 		c := &changes[i]
-		if b := svc.Bucket(c.Bucket); c.New != nil && (b == nil || b.Role != rlc.CapRole) {
+		if b := svc.Bucket(c.Bucket); c.New != nil && !f.Retired[c.ID()] && (b == nil || b.Role != rlc.CapRole) {
 			in = append(in, c)
 		}
 	}

@@ -251,14 +251,14 @@ func (g *guarding) promised() rlc.Rate {
 	switch c := g.e.Contract; {
 	case g.est.Fixed:
 		return g.est.Limit.Rate
-	case lasts(c, g.e.Now):
+	case Lasts(c, g.e.Now):
 		return c.Limit.Rate
 	}
 	return 0
 }
 
-// lasts reports whether a contract holds at t.
-func lasts(c *rlc.Contract, t time.Time) bool {
+// Lasts reports whether a contract, nil for none, holds at t.
+func Lasts(c *rlc.Contract, t time.Time) bool {
 	return c != nil && (c.From.IsZero() || !t.Before(c.From)) && (c.Until.IsZero() || t.Before(c.Until))
 }
 

@@ -23,6 +23,9 @@ const day = 24 * time.Hour
 type head struct {
 	commit rlc.Commit
 	config *quotafile.Config
+
+	promises map[string][]string        // caller to the names of its contracts, sorted
+	namedBy  map[string]map[string]bool // contract to the services whose policies name it
 }
 
 func (p *Planner) head(ctx context.Context) (*head, error) {
@@ -30,7 +33,9 @@ func (p *Planner) head(ctx context.Context) (*head, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the config repository: %w", err)
 	}
-	return &head{commit, quotafile.Parse(files, p.cfg.Policies.Check)}, nil
+	h := &head{commit: commit, config: quotafile.Parse(files, p.cfg.Policies.Check)}
+	h.index()
+	return h, nil
 }
 
 // services names every service that has a policy or quotas, also broken ones,
@@ -168,7 +173,7 @@ func sentence(trouble []string) string {
 // hold keeps the quota as it is, whatever was decided.
 func hold(c *rlc.Change, rule, why string) {
 	c.Held, c.HeldWhy = rule, why
-	c.New, c.NewMode = c.Old, c.OldMode
+	c.New, c.NewMode, c.NewTimed, c.Remove = c.Old, c.OldMode, c.OldTimed, false
 	reason := rlc.Reason{Rule: rule, Detail: why, Acted: true}
 	if c.Old != nil {
 		reason.Rate = c.Old.Rate
@@ -199,9 +204,12 @@ func (p *Planner) service(ctx context.Context, run *rlc.Run, h *head, was *earli
 func (p *Planner) failed(run *rlc.Run, h *head, name, rule, why string) found {
 	f := found{trouble: name + ": " + why}
 	for _, q := range h.config.Quotas[name] {
+		if q.Place() != q.Bucket {
+			continue // a person's
+		}
 		c := rlc.Change{
 			RunID: run.ID, Service: name, Bucket: q.Bucket, Key: q.Key, At: run.Now,
-			Old: &q.Limit, OldMode: q.Mode, Why: q.Why, Failed: true, Flags: []rlc.Flag{},
+			Old: &q.Limit, OldMode: q.Mode, OldTimed: rlc.Timed{Windows: q.Windows, Hours: q.Hours}, Why: q.Why, Failed: true, Flags: []rlc.Flag{},
 		}
 		hold(&c, rule, why)
 		f.changes = append(f.changes, c)

@@ -14,6 +14,7 @@ import (
 // earlier is what stood before a run.
 type earlier struct {
 	day, week rlc.Files // the config repository a day and a week ago; nil where it did not exist
+	month     rlc.Files // and 28 days ago
 	run       time.Time // now of the last run over the same services; zero where there was none
 }
 
@@ -36,6 +37,9 @@ func (p *Planner) earlier(ctx context.Context, run *rlc.Run) (*earlier, error) {
 	if was.week, err = at(run.Now.Add(-7 * day)); err != nil {
 		return nil, err
 	}
+	if was.month, err = at(run.Now.Add(-keptVanished)); err != nil {
+		return nil, err
+	}
 	runs, _, err := p.cfg.Records.Runs(ctx, rlc.Page{Number: 1, Size: 20})
 	if err != nil {
 		return nil, fmt.Errorf("look for the run before: %w", err)
@@ -51,13 +55,14 @@ func (p *Planner) earlier(ctx context.Context, run *rlc.Run) (*earlier, error) {
 // past is what the step guards measure a service's quotas against, by quota ID.
 type past struct {
 	day, week map[string]rlc.Limit // in force a day and a week ago
+	month     map[string]rlc.Limit // in force when a caller must have been there to count as gone
 	first     map[string]rlc.Limit // the first limit of quotas that are younger than a week
 	lowered   map[string]bool      // lowered within the last day
 }
 
 func (p *Planner) past(ctx context.Context, now time.Time, was *earlier, service string) (*past, error) {
 	x := &past{
-		day: limits(was.day, service), week: limits(was.week, service),
+		day: limits(was.day, service), week: limits(was.week, service), month: limits(was.month, service),
 		first: map[string]rlc.Limit{}, lowered: map[string]bool{},
 	}
 	// What was merged within the week, the newest first.

@@ -46,6 +46,9 @@ type Config struct {
 	Policies  *policies.Registry
 	Publisher Publisher
 
+	// Instances answers capacity's queries. Nil: History does, where it can, and
+	// where it cannot a capacity per instance is not known.
+	Instances Instances
 	// Epoch is the leadership epoch that fences what a run writes. Nil: 0, not
 	// fenced, as for a command run by hand.
 	Epoch func() uint64
@@ -86,6 +89,13 @@ type History interface {
 	Service(ctx context.Context, req rlc.HistoryRequest, yield func(rlc.Series) error) error
 }
 
+// Instances counts what a capacity per instance is multiplied with.
+type Instances interface {
+	// Number is the value of a query that gives one number at a time; known is
+	// false where it gives none.
+	Number(ctx context.Context, expr string, at time.Time) (value float64, known bool, err error)
+}
+
 // Publisher puts a proposal before its reviewers.
 type Publisher interface {
 	// Publish is idempotent: it finds out what already stands outside before it
@@ -99,6 +109,7 @@ type Records interface {
 	StoreRun(ctx context.Context, run rlc.Run, changes []rlc.Change, proposals []rlc.Proposal) error
 	FinishRun(ctx context.Context, run rlc.Run) error
 	RunByID(ctx context.Context, id string) (rlc.Run, error)
+	RunChanges(ctx context.Context, runID string, heldOnly bool, p rlc.Page) ([]rlc.Change, int, error)
 	Runs(ctx context.Context, p rlc.Page) ([]rlc.Run, int, error)
 	UnfinishedRuns(ctx context.Context) ([]rlc.Run, error)
 	Recent(ctx context.Context, service string, since time.Time) (map[string][]rlc.RecentEstimate, error)
@@ -149,6 +160,9 @@ func New(cfg Config) (*Planner, error) {
 		if part.missing {
 			return nil, fmt.Errorf("%w: planner without %s", rlc.ErrInvalid, part.name)
 		}
+	}
+	if cfg.Instances == nil {
+		cfg.Instances, _ = cfg.History.(Instances)
 	}
 	if cfg.Epoch == nil {
 		cfg.Epoch = func() uint64 { return 0 }

@@ -135,7 +135,11 @@ func apply(quotas []rlc.Quota, moving []rlc.Change) []rlc.Quota {
 		byID[q.ID()] = q
 	}
 	for _, c := range moving {
-		byID[c.ID()] = rlc.Quota{Bucket: c.Bucket, Key: c.Key, Limit: *c.New, Mode: c.NewMode, Why: c.Why}
+		if q := c.Quota(); q != nil {
+			byID[c.ID()] = *q
+		} else {
+			delete(byID, c.ID())
+		}
 	}
 	ids := slices.Sorted(maps.Keys(byID))
 	out := make([]rlc.Quota, len(ids))
@@ -146,7 +150,7 @@ func apply(quotas []rlc.Quota, moving []rlc.Change) []rlc.Quota {
 }
 
 // differs reports whether one of the moving changes asks for something else
-// than the rejected ones did: a mode of its own, or a limit further than twice
+// than the rejected ones did: a mode, windows or hours of its own, its removal, or a limit further than twice
 // the bucket's deadband from the rejected limit, or, where the rejected
 // proposal left the quota alone, from the limit in force.
 func differs(service *rlc.Service, moving, rejected []rlc.Change) bool {
@@ -155,11 +159,11 @@ func differs(service *rlc.Service, moving, rejected []rlc.Change) bool {
 		was[r.ID()] = r
 	}
 	for _, c := range moving {
-		from, mode := c.Old, c.OldMode
+		from, mode, timed, removed := c.Old, c.OldMode, c.OldTimed, false
 		if r, ok := was[c.ID()]; ok {
-			from, mode = r.New, r.NewMode
+			from, mode, timed, removed = r.New, r.NewMode, r.NewTimed, r.Remove
 		}
-		if from == nil || c.NewMode != mode {
+		if from == nil || c.NewMode != mode || c.Remove != removed || !c.NewTimed.Equal(timed) {
 			return true
 		}
 		band := rlc.DefaultGuards().Deadband

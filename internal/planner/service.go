@@ -49,6 +49,8 @@ type job struct {
 	edited   map[string]string
 	recent   map[string][]rlc.RecentEstimate
 	verdicts []rlc.Verdict
+	exclude  []rlc.Window      // declared incidents, and events: they are no history
+	answers  map[string]string // of models outside, by input hash, where this run was made before
 
 	seen    map[string]bool // quota IDs that have a change
 	keyed   map[string]bool // buckets of which a key has a change
@@ -56,6 +58,8 @@ type job struct {
 	fleet   []policies.FleetSeries
 	// together is how far the quota buckets' series peak together.
 	together policies.Coincidence
+	lives    []policies.Life // of the keys, to find renamed ones
+	retired  map[string]bool // quotas whose caller goes on under another name
 }
 
 // target is a bucket that is computed.
@@ -79,6 +83,7 @@ func (p *Planner) newJob(ctx context.Context, run *rlc.Run, h *head, was *earlie
 		current: make(map[string]rlc.Quota, len(quotas)),
 		seen:    map[string]bool{},
 		keyed:   map[string]bool{},
+		retired: map[string]bool{},
 	}
 	if j.profile == nil {
 		return nil, fmt.Errorf("%w: profile %q", rlc.ErrNotFound, service.Profile)
@@ -88,7 +93,16 @@ func (p *Planner) newJob(ctx context.Context, run *rlc.Run, h *head, was *earlie
 		return nil, fmt.Errorf("time zone of the service: %w", err)
 	}
 	for _, q := range quotas {
-		j.current[q.ID()] = q
+		if q.Place() == q.Bucket { // a region's or zone's own line is a person's
+			j.current[q.ID()] = q
+		}
+	}
+	j.exclude = slices.Clone(service.Exclude)
+	for _, e := range service.Events {
+		j.exclude = append(j.exclude, rlc.Window{From: e.From, Until: e.Until, Reason: "event " + e.Name})
+	}
+	if j.service, err = p.sized(ctx, service, run.Now); err != nil {
+		return nil, err
 	}
 	if j.past, err = p.past(ctx, run.Now, was, service.Name); err != nil {
 		return nil, err
@@ -112,6 +126,11 @@ func (p *Planner) newJob(ctx context.Context, run *rlc.Run, h *head, was *earlie
 		t.policy, t.err = p.cfg.Policies.New(*b.Policy)
 		if c, ok := h.config.Contracts[policies.ContractName(*b.Policy)]; ok {
 			t.contract = &c
+		}
+		if t.policy != nil && t.policy.Needs().Outside && j.answers == nil {
+			if j.answers, err = p.answers(ctx, run); err != nil {
+				return nil, err
+			}
 		}
 		for _, a := range matcher.Uses(i) {
 			if len(j.profile.Attributes[a].Metric) == 0 {
@@ -139,8 +158,17 @@ func (j *job) compute(ctx context.Context) found {
 	for _, t := range j.targets {
 		f.changes = append(f.changes, t.bounded(j.service.MaxQuotas, j.quotasOf(t.bucket.Name))...)
 	}
+	if failure == nil {
+		j.renamed(ctx, &f.changes)
+	}
 	slices.SortFunc(f.changes, byQuota)
 	j.fit(ctx, f.changes)
+	for i := range f.changes {
+		j.timed(&f.changes[i])
+	}
+	if failure == nil {
+		j.vanished(f.changes)
+	}
 	if failure != nil {
 		f.trouble = j.service.Name + ": history could not be read: " + problem.Detail
 	} else if i := slices.IndexFunc(f.changes, func(c rlc.Change) bool { return c.Failed }); i >= 0 {
@@ -161,13 +189,18 @@ func (j *job) read(ctx context.Context, yield func(rlc.Series)) error {
 // fit makes the service's quotas fit its capacity. Those that it cut are
 // replayed again; their histories are read a second time, because none is kept.
 func (j *job) fit(ctx context.Context, changes []rlc.Change) {
-	f := policies.Fit{Coincidence: j.together.Ratio(), Contracts: map[string]rlc.Limit{}}
+	f := policies.Fit{Coincidence: j.together.Ratio(), Contracts: map[string]rlc.Limit{}, Retired: j.retired}
 	at := make(map[string]*rlc.Change, len(changes))
 	for i := range changes {
 		c := &changes[i]
 		at[c.ID()] = c
-		if c.Policy == contractual && c.New != nil && c.Held == "" {
+		if c.New == nil || c.Held != "" {
+			continue
+		}
+		if c.Policy == contractual {
 			f.Contracts[c.ID()] = *c.New
+		} else if k := j.promised(j.targets[c.Bucket], c.Key); k != nil {
+			f.Contracts[c.ID()] = k.Limit
 		}
 	}
 	losses := policies.FitCapacity(j.service, changes, f)
@@ -181,7 +214,7 @@ func (j *job) fit(ctx context.Context, changes []rlc.Change) {
 	}
 	err := j.read(ctx, func(s rlc.Series) {
 		if c := cut[rlc.QuotaID(s.Bucket, s.Key)]; c != nil && len(s.History.Hours) > 0 {
-			c.Backtest.New = replay(s.History, c.New)
+			c.Backtest.New = replay(s.History, c.New, c.NewTimed.Hours)
 		}
 	})
 	if err != nil {
@@ -212,6 +245,9 @@ func (j *job) series(ctx context.Context, s rlc.Series) {
 	j.fleet = append(j.fleet, policies.SeriesOf(s.History, j.was.run, j.run.Now))
 	if t.bucket.Role != rlc.CapRole {
 		j.together.Add(s.History)
+	}
+	if len(s.Key) > 0 && len(s.History.Problems) == 0 {
+		j.lives = append(j.lives, policies.LifeOf(id, s.Bucket, s.History))
 	}
 }
 
@@ -327,13 +363,14 @@ func (j *job) change(ctx context.Context, t *target, key rlc.Key, h rlc.History)
 		h.Problems = []rlc.HistoryProblem{{Rule: "attribute_not_in_history",
 			Detail: fmt.Sprintf("the metrics of profile %s do not carry %s", j.profile.Name, strings.Join(t.lacks, ", "))}}
 	}
+	promised := j.promised(t, key)
 	in := rlc.Input{
 		Service: j.service.Name, Bucket: t.bucket.Name, Key: key, Now: j.run.Now, Location: j.location, History: h,
-		Capacity: j.service.Capacity, Contract: t.contract, Exclude: slices.Clone(j.service.Exclude),
+		Capacity: j.service.Capacity, Contract: promised, Exclude: slices.Clone(j.exclude),
 	}
 	e := policies.Evidence{
 		Service: in.Service, Bucket: in.Bucket, Key: key, Now: in.Now, Step: h.Step, Zone: j.location, History: h,
-		Guards: t.bucket.Guards, Contract: t.contract, Capacity: j.service.Capacity, HumanEdit: j.edited[id],
+		Guards: t.bucket.Guards, Contract: promised, Capacity: j.service.Capacity, HumanEdit: j.edited[id],
 		Lowered: j.past.lowered[id],
 	}
 	if t.policy != nil {
@@ -354,22 +391,28 @@ func (j *job) change(ctx context.Context, t *target, key rlc.Key, h rlc.History)
 		}
 	}
 	e.Exclude = in.Exclude
+	input := fingerprint(in, e)
+	in.Answer = j.answers[input]
 	est, err := rlc.Estimate{}, t.err
 	if err == nil {
 		est, err = t.policy.Propose(ctx, in)
 	}
 	c := policies.Guard(e, est, err)
 	c.RunID, c.Service, c.Bucket, c.Key, c.At = j.run.ID, j.service.Name, t.bucket.Name, key, j.run.Now
-	c.Policy, c.PolicyID, c.InputID = t.bucket.Policy.Kind, t.hash, fingerprint(in, e)
+	c.Policy, c.PolicyID, c.InputID = t.bucket.Policy.Kind, t.hash, input
 	for _, hour := range h.Hours {
 		c.Offered += float64(hour.Mean) * float64(hour.Present) * h.Step.Seconds()
 	}
 	c.LastHour = lastHour(h)
+	if q, ok := j.current[id]; ok {
+		c.OldTimed = rlc.Timed{Windows: q.Windows, Hours: q.Hours}
+	}
+	c.NewTimed = rlc.Timed{Windows: c.OldTimed.Windows, Hours: hourly(c, e, est)}
 	if len(h.Hours) > 0 {
-		c.Backtest.Old = replay(h, c.Old)
+		c.Backtest.Old = replay(h, c.Old, c.OldTimed.Hours)
 		c.Backtest.New = c.Backtest.Old
-		if c.New != nil && (c.Old == nil || *c.New != *c.Old) {
-			c.Backtest.New = replay(h, c.New)
+		if c.New != nil && (c.Old == nil || *c.New != *c.Old || c.NewTimed.Hours != c.OldTimed.Hours) {
+			c.Backtest.New = replay(h, c.New, c.NewTimed.Hours)
 		}
 	}
 	return c
@@ -385,12 +428,16 @@ func judge(count, exclude []rlc.Window, v rlc.Verdict) (_, _ []rlc.Window) {
 	return count, append(exclude, v.Window)
 }
 
-// replay is nil where there is no limit.
-func replay(h rlc.History, limit *rlc.Limit) *rlc.Backtest {
+// replay is nil where there is no limit. Hours are the rates that the quota has
+// hour by hour, nil for none.
+func replay(h rlc.History, limit *rlc.Limit, hours *rlc.QuotaHours) *rlc.Backtest {
 	if limit == nil {
 		return nil
 	}
 	b := backtest.FromHistory(h, *limit)
+	if hours != nil {
+		b = replayHours(h, *limit, *hours)
+	}
 	if n := len(b.Episodes) - mostEpisodes; n > 0 {
 		byDrops := slices.SortedStableFunc(slices.Values(b.Episodes), func(a, b rlc.Episode) int { return cmp.Compare(b.Drops, a.Drops) })
 		b.Episodes = byDrops[:mostEpisodes]

@@ -22,6 +22,9 @@ func (Policy) Needs() rlc.Needs { return rlc.Needs{} }
 func (Policy) Propose(_ context.Context, in rlc.Input) (rlc.Estimate, error) {
 	est := rlc.Estimate{Fixed: true}
 	c := in.Capacity
+	if c != nil && c.Rate <= 0 && c.PerInstance > 0 {
+		return est, fmt.Errorf("%w: the number of instances is not known", rlc.ErrAbstain)
+	}
 	if c == nil || c.Rate <= 0 {
 		return est, fmt.Errorf("%w: the service declares no capacity", rlc.ErrAbstain)
 	}
@@ -44,6 +47,9 @@ func (Policy) Propose(_ context.Context, in rlc.Input) (rlc.Estimate, error) {
 }
 
 func detail(c *rlc.Capacity) string {
+	if c.PerInstance > 0 {
+		return fmt.Sprintf("%s for each of %.4g instances", stat.RateText(c.PerInstance), float64(c.Rate/c.PerInstance))
+	}
 	if c.Evidence == "" {
 		return "declared capacity " + stat.RateText(c.Rate)
 	}
