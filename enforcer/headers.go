@@ -1,7 +1,6 @@
 package enforcer
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -31,37 +30,27 @@ const (
 func (e *Enforcer) Headers(h http.Header, service string, d Decision) {
 	// One text and one slice hold all values: two allocations.
 	var room [256]byte
-	f := fields{text: room[:0]}
-	f.text = strconv.AppendUint(f.text, d.Version.Epoch, 10)
-	f.text = append(f.text, '.')
-	f.text = strconv.AppendUint(f.text, d.Version.Number, 10)
-	f.end(HeaderSnapshot)
+	var f fields
+	b := strconv.AppendUint(room[:0], d.Version.Epoch, 10)
+	b = append(b, '.')
+	b = f.end(HeaderSnapshot, strconv.AppendUint(b, d.Version.Number, 10))
 	if d.Bucket != "" {
-		f.text = appendText(f.text, d.Bucket, false)
-		f.end(HeaderBucket)
+		b = f.end(HeaderBucket, appendText(b, d.Bucket, false))
 	}
-	in := d.Enforced
-	t := in.Reset(d.Outcome == Drop)
-	if in.Limit != nil {
-		f.item(service, in.Bucket)
+	if in := d.Enforced; in.Limit != nil {
 		quota, window := in.Policy()
-		f.parameter(";q=", quota)
-		f.parameter(";w=", window)
-		f.end(HeaderPolicy)
-		f.item(service, in.Bucket)
-		f.parameter(";r=", max(in.Remaining, 0))
-		f.parameter(";t=", t)
-		f.end(HeaderLimit)
+		b = appendParameter(appendItem(b, service, in.Bucket), ";q=", quota)
+		b = f.end(HeaderPolicy, appendParameter(b, ";w=", window))
+		b = appendParameter(appendItem(b, service, in.Bucket), ";r=", max(in.Remaining, 0))
+		b = f.end(HeaderLimit, appendParameter(b, ";t=", in.Reset(d.Outcome == Drop)))
 	}
 	if d.Outcome == Drop {
-		f.text = strconv.AppendInt(f.text, RetryAfter(d), 10)
-		f.end(HeaderRetryAfter)
+		b = f.end(HeaderRetryAfter, strconv.AppendInt(b, RetryAfter(d), 10))
 		if e.config.PagesURL != "" {
-			f.text = append(f.text, e.link(service, d)...)
-			f.end(HeaderLink)
+			b = f.end(HeaderLink, append(b, e.link(service, d)...))
 		}
 	}
-	f.set(h)
+	f.set(h, string(b))
 }
 
 // link is the Link field's value: the page that explains the bucket.
@@ -118,42 +107,41 @@ func perWindow(r rlc.Rate) (quota, seconds int64) {
 	return int64(float64(r) * hour), hour
 }
 
-// fields gathers header fields: their values lie one after another in text.
+// fields gathers header fields whose values lie one after another in one text.
 type fields struct {
-	text  []byte
 	count int
 	names [6]string
 	ends  [6]int
 }
 
-// end ends the value of the field name.
-func (f *fields) end(name string) {
-	f.names[f.count], f.ends[f.count] = name, len(f.text)
+// end says that the value of the field name ends where the text does, which it
+// returns.
+func (f *fields) end(name string, text []byte) []byte {
+	f.names[f.count], f.ends[f.count] = name, len(text)
 	f.count++
-}
-
-// item begins a structured field (RFC 9651): the bucket's name as a string.
-func (f *fields) item(service, bucket string) {
-	f.text = append(f.text, '"')
-	f.text = appendText(f.text, service, true)
-	f.text = append(f.text, '/')
-	f.text = appendText(f.text, bucket, true)
-	f.text = append(f.text, '"')
-}
-
-// parameter adds an integer parameter of a structured field.
-func (f *fields) parameter(name string, n int64) {
-	f.text = append(f.text, name...)
-	f.text = strconv.AppendInt(f.text, n, 10)
+	return text
 }
 
 // set puts the fields into h.
-func (f *fields) set(h http.Header) {
-	text, values, from := string(f.text), make([]string, f.count), 0
+func (f *fields) set(h http.Header, text string) {
+	values, from := make([]string, f.count), 0
 	for i := range f.count {
 		values[i], from = text[from:f.ends[i]], f.ends[i]
 		h[f.names[i]] = values[i : i+1 : i+1]
 	}
+}
+
+// appendItem begins a structured field (RFC 9651): the bucket's name as a
+// string.
+func appendItem(b []byte, service, bucket string) []byte {
+	b = appendText(append(b, '"'), service, true)
+	b = appendText(append(b, '/'), bucket, true)
+	return append(b, '"')
+}
+
+// appendParameter adds an integer parameter of a structured field.
+func appendParameter(b []byte, name string, n int64) []byte {
+	return strconv.AppendInt(append(b, name...), n, 10)
 }
 
 // appendText appends s as a header can hold it: printable ASCII, the rest
@@ -163,7 +151,8 @@ func appendText(b []byte, s string, quoted bool) []byte {
 	for i := range len(s) {
 		switch c := s[i]; {
 		case c < 0x20 || c >= 0x7F || c == '%':
-			b = fmt.Appendf(b, "%%%02X", c)
+			const hex = "0123456789ABCDEF"
+			b = append(b, '%', hex[c>>4], hex[c&15])
 		case quoted && (c == '"' || c == '\\'):
 			b = append(b, '\\', c)
 		default:
@@ -171,4 +160,14 @@ func appendText(b []byte, s string, quoted bool) []byte {
 		}
 	}
 	return b
+}
+
+// Status is the HTTP status of a drop: 429 Too Many Requests, or 503 Service
+// Unavailable where load is shed: a person's override dropped the request, or
+// its bucket fails closed and the counters do not answer.
+func Status(d Decision) int {
+	if d.Failure != "" || d.Bucket == Overridden {
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusTooManyRequests
 }

@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/mtls"
 )
 
 // What one HTTP request may carry.
@@ -28,21 +31,41 @@ const (
 	attrHeader    = "X-Rlc-Attr-"
 )
 
+// HTTPConfig is what the HTTP API takes beside the enforcer. The zero value
+// works.
+type HTTPConfig struct {
+	// Observe hears each decision with the verified name of the peer that
+	// asked, "" for one that showed no certificate; nil for nobody. The
+	// request's attributes are not to be kept.
+	Observe func(peer string, r Request, d Decision)
+}
+
 // Handler is the enforcer's HTTP API: /v1/check, /v1/config, /v1/explain,
-// /metrics, /healthz and /readyz.
-func (e *Enforcer) Handler() http.Handler {
+// /v1/top, /metrics, /healthz and /readyz.
+func (e *Enforcer) Handler() http.Handler { return e.HTTP(HTTPConfig{}) }
+
+// HTTP is Handler with a configuration.
+func (e *Enforcer) HTTP(c HTTPConfig) http.Handler {
+	a := api{e, c}
 	mux := http.NewServeMux()
 	guard := func(h http.HandlerFunc) http.Handler {
 		return http.NewCrossOriginProtection().Handler(e.authorised(h))
 	}
-	mux.Handle("POST /v1/check", guard(e.check))
-	mux.Handle("GET /v1/check", guard(e.checkSubrequest))
+	mux.Handle("POST /v1/check", guard(a.check))
+	mux.Handle("GET /v1/check", guard(a.checkSubrequest))
 	mux.Handle("GET /v1/config", guard(e.showConfig))
 	mux.Handle("GET /v1/explain", guard(e.showExplain))
+	mux.Handle("GET /v1/top", guard(e.showTop))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(e.gatherer, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, 200, map[string]string{"status": "ok"}) })
 	mux.HandleFunc("GET /readyz", e.showReady)
 	return mux
+}
+
+// api answers with decisions.
+type api struct {
+	*Enforcer
+	config HTTPConfig
 }
 
 // authorised asks for the token, where there is one.
@@ -68,8 +91,9 @@ type checkBody struct {
 	Cost       *int64         `json:"cost"` // default 1; 0 looks and takes nothing
 }
 
-// check answers POST /v1/check: 200, or 429 for a drop.
-func (e *Enforcer) check(w http.ResponseWriter, r *http.Request) {
+// check answers POST /v1/check: 200, or for a drop 429, or 503 where load is
+// shed.
+func (a api) check(w http.ResponseWriter, r *http.Request) {
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
 		problem(w, http.StatusUnsupportedMediaType, "the body must not be compressed")
 		return
@@ -104,18 +128,18 @@ func (e *Enforcer) check(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusBadRequest, text)
 		return
 	}
-	e.answer(w, req, http.StatusTooManyRequests)
+	a.answer(w, r, req, Status)
 }
 
 // checkSubrequest answers GET /v1/check, the form of nginx' auth_request: 200,
 // or 403 for a drop, since nginx turns any other status into 500.
-func (e *Enforcer) checkSubrequest(w http.ResponseWriter, r *http.Request) {
+func (a api) checkSubrequest(w http.ResponseWriter, r *http.Request) {
 	req, text := queryRequest(r)
 	if text != "" {
 		problem(w, http.StatusBadRequest, text)
 		return
 	}
-	e.answer(w, req, http.StatusForbidden)
+	a.answer(w, r, req, func(Decision) int { return http.StatusForbidden })
 }
 
 // queryRequest reads a request from X-RLC-Attr-<name> headers and from the
@@ -182,27 +206,35 @@ type checkAnswer struct {
 	Limit        *rlc.Limit `json:"limit"`     // null: not limited
 	Remaining    *int64     `json:"remaining"` // null: not limited
 	RetryAfterMS int64      `json:"retry_after_ms"`
+	WaitMS       int64      `json:"wait_ms,omitempty"` // admitted, but to be held so long: a leaky bucket paces it
+	Failure      string     `json:"failure,omitempty"` // why the store of a bucket that fails closed did not answer
 	Snapshot     string     `json:"snapshot"`
 }
 
-func (e *Enforcer) answer(w http.ResponseWriter, req Request, dropped int) {
-	d := e.Decide(req)
-	a := checkAnswer{Outcome: d.Outcome, Bucket: d.Bucket, Key: d.Key, Limit: d.Limit, Snapshot: d.Version.String()}
-	if a.Key == nil {
-		a.Key = rlc.Key{}
+// answer decides req, which r carried, and answers; a drop has the status
+// given.
+func (a api) answer(w http.ResponseWriter, r *http.Request, req Request, dropped func(Decision) int) {
+	d := a.Decide(req)
+	if a.config.Observe != nil {
+		a.config.Observe(mtls.Name(r.TLS), req, d)
+	}
+	out := checkAnswer{Outcome: d.Outcome, Bucket: d.Bucket, Key: d.Key, Limit: d.Limit, Failure: d.Failure, Snapshot: d.Version.String()}
+	if out.Key == nil {
+		out.Key = rlc.Key{}
 	}
 	if d.Limit != nil {
-		a.Remaining = &d.Remaining
+		out.Remaining = &d.Remaining
 	}
 	if d.Outcome != Admit {
-		a.RetryAfterMS = ceil(bounded(d.RetryAfter), time.Millisecond)
+		out.RetryAfterMS = ceil(bounded(d.RetryAfter), time.Millisecond)
 	}
-	e.Headers(w.Header(), req.Service, d)
+	out.WaitMS = ceil(d.Wait, time.Millisecond)
+	a.Headers(w.Header(), req.Service, d)
 	status := http.StatusOK
 	if d.Outcome == Drop {
-		status = dropped
+		status = dropped(d)
 	}
-	writeJSON(w, status, a)
+	writeJSON(w, status, out)
 }
 
 // configAnswer is what /v1/config says.
@@ -265,6 +297,56 @@ func (e *Enforcer) showExplain(w http.ResponseWriter, r *http.Request) {
 	}
 	writeJSON(w, http.StatusOK, x)
 }
+
+// topAnswer is what /v1/top says.
+type topAnswer struct {
+	Service string      `json:"service"`
+	Buckets []topBucket `json:"buckets"`
+}
+
+type topBucket struct {
+	Bucket string     `json:"bucket"`
+	Top    []TopEntry `json:"top"` // the most refused first
+}
+
+// topDefault is how many keys of a bucket /v1/top lists without ?n=.
+const topDefault = 20
+
+// showTop answers /v1/top: of one bucket or of all of a service's, the keys
+// that were refused most, really or virtually.
+func (e *Enforcer) showTop(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	service, only, n := q.Get("service"), q.Get("bucket"), topDefault
+	if text := q.Get("n"); text != "" {
+		var err error
+		if n, err = strconv.Atoi(text); err != nil || n < 1 || n > maxTop {
+			problem(w, http.StatusBadRequest, fmt.Sprintf("n must be a whole number from 1 to %d", maxTop))
+			return
+		}
+	}
+	if service == "" {
+		problem(w, http.StatusBadRequest, "service is missing")
+		return
+	}
+	out := topAnswer{Service: service, Buckets: []topBucket{}}
+	names := map[string]bool{Unmatched: true}
+	for _, live := range e.Describe(service) {
+		names[live.Bucket] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if top := e.Top(service, name, n); top != nil && (only == "" || only == name) {
+			out.Buckets = append(out.Buckets, topBucket{name, top})
+		}
+	}
+	if len(out.Buckets) == 0 {
+		problem(w, http.StatusNotFound, fmt.Sprintf("no bucket %.100q of service %.100q in snapshot %s", only, service, e.Version()))
+		return
+	}
+	writeJSON(w, http.StatusOK, out)
+}
+
+// maxTop is the most keys of a bucket that /v1/top lists.
+const maxTop = 1000
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	h := w.Header()

@@ -74,8 +74,8 @@ func TestTwoEnforcersFollowOneBusAndOutliveIt(t *testing.T) {
 	write(t, secret, "url", "redis://:s3cret@"+redis.Addr()+"/0\n")
 	rlcSide := publisher(t, "redis://:s3cret@"+redis.Addr())
 
-	one := launchEnv(t, []string{"RLC_REDIS_FILE=" + filepath.Join(secret, "password")}, "--redis", redis.URL(), "--name", "e1", "--zone", "z1", "--state", state)
-	two := launchEnv(t, []string{"RLC_REDIS_FILE=" + filepath.Join(secret, "url")}, "--name", "e2", "--zone", "z2")
+	one := launchEnv(t, []string{"RLC_REDIS_FILE=" + filepath.Join(secret, "password")}, "--local-counters", "--redis", redis.URL(), "--name", "e1", "--zone", "z1", "--state", state)
+	two := launchEnv(t, []string{"RLC_REDIS_FILE=" + filepath.Join(secret, "url")}, "--local-counters", "--name", "e2", "--zone", "z2")
 	one.until("/readyz", func(status int, body string) bool {
 		return status == 503 && strings.Contains(body, "none is published yet")
 	})
@@ -101,7 +101,7 @@ func TestTwoEnforcersFollowOneBusAndOutliveIt(t *testing.T) {
 	if code := one.stop(); code != 0 {
 		t.Errorf("exit %d\n%s", code, one.logged())
 	}
-	again := launchEnv(t, []string{"RLC_REDIS_FILE=" + filepath.Join(secret, "password")}, "--redis", redis.URL(), "--name", "e1", "--zone", "z1", "--state", state)
+	again := launchEnv(t, []string{"RLC_REDIS_FILE=" + filepath.Join(secret, "password")}, "--local-counters", "--redis", redis.URL(), "--name", "e1", "--zone", "z1", "--state", state)
 	again.snapshot("7.1")
 	if got := again.outcomes(3) + ", " + two.outcomes(1); got != "admit admit drop, drop" {
 		t.Errorf("with Redis away, burst 2 full anew and used up: %s", got)
@@ -122,4 +122,26 @@ func TestTwoEnforcersFollowOneBusAndOutliveIt(t *testing.T) {
 			t.Errorf("the password is in the log:\n%s", p.logged())
 		}
 	}
+}
+
+func TestEnforcersThatShareARedisShareTheirLimits(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	config := t.TempDir()
+	write(t, config, "services/s/policy.yaml", policy("s", 5))
+	one := launch(t, "--config-dir", config, "--redis", redis.URL(), "--strict")
+	two := launch(t, "--config-dir", config, "--redis", redis.URL(), "--strict")
+	one.snapshot("0.1")
+	two.snapshot("0.1")
+	if got := one.outcomes(2) + ", " + two.outcomes(2) + ", " + one.outcomes(2) + ", " + two.outcomes(1); got != "admit admit, admit admit, admit drop, drop" {
+		t.Errorf("burst 5 between two: %s", got)
+	}
+	// Redis goes: each has a limit of its own, of which the other knows nothing.
+	redis.Stop()
+	if got := two.outcomes(7); got != "admit admit admit admit admit drop drop" {
+		t.Errorf("with Redis away: %s", got)
+	}
+	two.until("/metrics", func(_ int, body string) bool {
+		return strings.Contains(body, "rlc_enforcer_redis_breaker_open 1") && strings.Contains(body, `rlc_enforcer_fallbacks_total{bucket="callers",reason=`)
+	})
 }

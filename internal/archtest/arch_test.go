@@ -98,7 +98,7 @@ var libraries = map[string][]string{
 	"github.com/prometheus/prometheus/tsdb/chunkenc": {"internal/promserver", "internal/promhistory"},
 	"github.com/prometheus/client_golang/api":        {"internal/promhistory"},
 	// The metric types are a vocabulary of their own: whoever counts speaks it.
-	"github.com/prometheus/client_golang/prometheus": {"enforcer", "cmd/enforcer", "internal/app", "internal/demo", "internal/promserver", "web"},
+	"github.com/prometheus/client_golang/prometheus": {"enforcer", "enforcer/rls", "cmd/enforcer", "internal/app", "internal/demo", "internal/promserver", "web"},
 	"github.com/prometheus/client_model":             {"internal/promserver", "enforcer"},
 	"github.com/prometheus/common":                   {"internal/promserver", "internal/promhistory", "enforcer"},
 	"github.com/klauspost/compress":                  {"internal/demo", "internal/promserver"},
@@ -107,7 +107,10 @@ var libraries = map[string][]string{
 	"github.com/spf13/cobra":                         {"cmd/rlc"},
 	"golang.org/x/sys":                               {"gitsync"},
 	"golang.org/x/crypto":                            {"gitsync"}, // ssh
-	"google.golang.org/protobuf":                     {"internal/promserver", "enforcer/loopwire/looppb"},
+	"google.golang.org/grpc":                         {"enforcer/rls", "enforcer/grpclimit"},
+	"google.golang.org/genproto/googleapis/rpc":      {"enforcer/grpclimit"}, // the details of a refusal
+	"github.com/envoyproxy/go-control-plane/envoy":   {"enforcer/rls"},
+	"google.golang.org/protobuf":                     {"enforcer/rls", "enforcer/grpclimit", "internal/promserver", "enforcer/loopwire/looppb"},
 	"google.golang.org/grpc":                         {"enforcer/loopwire", "enforcer/loopwire/looppb"},
 	"github.com/gogo/protobuf":                       {"internal/promserver"},
 }
