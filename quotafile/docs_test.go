@@ -36,7 +36,7 @@ func TestTheDocumentedExamplesAreValid(t *testing.T) {
 			"profiles/grpc.yaml": []byte(profile), "contracts/acme-2026.yaml": []byte(acme),
 		},
 	} {
-		c := quotafile.Parse(files, nil)
+		c := quotafile.ParseUngated(files)
 		if err := c.Valid(); err != nil || c.Service("checkout") == nil {
 			t.Errorf("%s: %v", name, err)
 		}
