@@ -26,6 +26,7 @@ var floors = map[string]struct {
 	"internal/stat":          {1, nil},
 	"internal/spell":         {1, nil},
 	"internal/disktest":      {1, nil},
+	"internal/dialcheck":     {1, nil},
 	"internal/mtls":          {1, nil},
 	"internal/mtls/mtlstest": {1, nil},
 	"enforcer/gcra":          {1, nil},
@@ -75,6 +76,7 @@ var floors = map[string]struct {
 	"internal/demo":   {4, []string{"internal/app", "internal/config"}},
 
 	"deploy":       {5, nil}, // tests only
+	"internal/e2e": {5, nil}, // tests only
 	"cmd/rlc":      {5, nil},
 	"cmd/enforcer": {5, nil},
 
@@ -107,11 +109,10 @@ var libraries = map[string][]string{
 	"github.com/spf13/cobra":                         {"cmd/rlc"},
 	"golang.org/x/sys":                               {"gitsync"},
 	"golang.org/x/crypto":                            {"gitsync"}, // ssh
-	"google.golang.org/grpc":                         {"enforcer/rls", "enforcer/grpclimit"},
+	"google.golang.org/grpc":                         {"enforcer/rls", "enforcer/grpclimit", "enforcer/loopwire", "enforcer/loopwire/looppb"},
 	"google.golang.org/genproto/googleapis/rpc":      {"enforcer/grpclimit"}, // the details of a refusal
 	"github.com/envoyproxy/go-control-plane/envoy":   {"enforcer/rls"},
 	"google.golang.org/protobuf":                     {"enforcer/rls", "enforcer/grpclimit", "internal/promserver", "enforcer/loopwire/looppb"},
-	"google.golang.org/grpc":                         {"enforcer/loopwire", "enforcer/loopwire/looppb"},
 	"github.com/gogo/protobuf":                       {"internal/promserver"},
 }
 

@@ -1,0 +1,321 @@
+package loopwire
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/enforcer/loop"
+	pb "github.com/openrlc/rlc/enforcer/loopwire/looppb"
+)
+
+// AggregatorConfig is what a zone's aggregator is built from.
+type AggregatorConfig struct {
+	loop.Place
+	Controller string      // host:port; required
+	TLS        *tls.Config // for those who join; nil: without, loopback only
+	DialTLS    *tls.Config // towards the controller; nil: without
+	Trusted    []string    // see loop.AggregatorConfig
+	MaxPaths   int         // see loop.AggregatorConfig
+	// Queue is how many sums may wait for a slow controller; 0 means 16.
+	Queue int
+	Log   *slog.Logger // nil: discarded
+}
+
+// Aggregator serves the data planes of one zone and attends the controller. It
+// is safe for use by many goroutines.
+type Aggregator struct {
+	pb.UnimplementedAggregatorServer
+	config AggregatorConfig
+	agg    *loop.Aggregator
+	clock  clock
+	epoch  uint64
+	sums   *queue[loop.Sum]
+	acks   *queue[[]byte]
+	up     *uplink[pb.ZoneUp]
+	server *listener
+	left   chan struct{} // closed once the zone leaves
+
+	downDropped atomic.Uint64
+
+	mu      sync.RWMutex
+	members map[*member]struct{}
+	names   map[string]*member // by node
+	newest  newest
+}
+
+// member is a joined data plane.
+type member struct {
+	*downstream
+	node        string
+	incarnation uint64
+
+	mu      sync.Mutex // one report at a time, and none after the end
+	over    bool
+	buckets map[string]struct{} // that its paths use
+}
+
+// NewAggregator makes an aggregator. The error wraps rlc.ErrInvalid.
+func NewAggregator(c AggregatorConfig) (*Aggregator, error) {
+	if c.Controller == "" || c.Zone == "" {
+		return nil, fmt.Errorf("%w: an aggregator takes a zone and the controller's address", rlc.ErrInvalid)
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Queue <= 0 {
+		c.Queue = upQueue
+	}
+	var s stamps
+	a := &Aggregator{config: c, clock: clock{time.Now()}, epoch: s.next(), sums: newQueue[loop.Sum](c.Queue), acks: newQueue[[]byte](1000),
+		left: make(chan struct{}), members: map[*member]struct{}{}, names: map[string]*member{}}
+	a.acks.wake = a.sums.wake
+	a.agg = loop.NewAggregator(loop.AggregatorConfig{Place: c.Place, Epoch: a.epoch, Trusted: c.Trusted, MaxPaths: c.MaxPaths})
+	a.up = &uplink[pb.ZoneUp]{
+		address: c.Controller, tls: c.DialTLS, log: c.Log,
+		open: func(ctx context.Context, conn grpc.ClientConnInterface) (grpc.BidiStreamingClient[pb.ZoneUp, pb.Down], error) {
+			return pb.NewControllerClient(conn).Attend(ctx)
+		},
+		begin: func() *pb.ZoneUp {
+			a.sums.clear()
+			return &pb.ZoneUp{Hello: &pb.ZoneHello{Zone: c.Zone, Region: c.Region, Epoch: a.epoch}}
+		},
+		next: a.next,
+		directives: func(d loop.Directives) {
+			if d.Seq > 0 {
+				a.broadcast(a.agg.Apply(d, a.clock.now()))
+			}
+		},
+		document: a.document,
+	}
+	return a, nil
+}
+
+// Serve sums and answers on l until ctx ends. It then tells the controller
+// that the zone leaves, so that its share is free at once, and ends the
+// streams. Without TLS l must be on loopback.
+func (a *Aggregator) Serve(ctx context.Context, l net.Listener) (err error) {
+	if a.server, err = newListener(l, a.config.TLS, a.config.Log); err != nil {
+		return err
+	}
+	pb.RegisterAggregatorServer(a.server.server, a)
+	group, inner := errgroup.WithContext(ctx)
+	streams, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	group.Go(func() error { return a.server.serve(inner, l) })
+	group.Go(func() error { return a.up.run(streams) })
+	group.Go(func() error {
+		defer func() {
+			a.sums.clear()
+			a.sums.push(a.agg.Leave())
+			close(a.left)
+			a.sums.poke()
+			a.up.part(cancel)
+		}()
+		return every(inner, loop.AggregatorTick, a.tick)
+	})
+	return group.Wait()
+}
+
+func (a *Aggregator) tick() {
+	sum, up, d, down := a.agg.Tick(a.clock.now())
+	if up && a.up.up.Load() {
+		a.sums.push(sum)
+	}
+	if down {
+		a.broadcast(d)
+	}
+}
+
+func (a *Aggregator) next(ctx context.Context, w *writer) (*pb.ZoneUp, error) {
+	for {
+		if s, ok := a.sums.take(); ok {
+			m := &pb.ZoneUp{Sum: encodeSum(w, s)}
+			var err error
+			m.Names, err = w.take()
+			return m, err
+		}
+		if ack, ok := a.acks.take(); ok {
+			return &pb.ZoneUp{Ack: ack}, nil
+		}
+		select {
+		case <-a.left:
+			return nil, errDone
+		default:
+		}
+		if err := a.sums.wait(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// document keeps a document that came down and passes it on.
+func (a *Aggregator) document(d *Document) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.newest.merge(d) {
+		return
+	}
+	for m := range a.members {
+		m.document(d)
+	}
+}
+
+// broadcast queues directives for everybody whose buckets they concern. An
+// empty list goes to all: it says that the zone is alive.
+func (a *Aggregator) broadcast(d loop.Directives) {
+	if d.Seq == 0 {
+		return
+	}
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	for m := range a.members {
+		a.push(m, a.agg.For(m.node, m.filter(d)))
+	}
+}
+
+func (a *Aggregator) push(m *member, d loop.Directives) {
+	if n := m.queue.push(d); n > 0 {
+		a.downDropped.Add(n)
+	}
+}
+
+// filter leaves what concerns the member.
+func (m *member) filter(d loop.Directives) loop.Directives {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	kept := 0
+	for i := range d.List {
+		if _, ok := m.buckets[d.List[i].Bucket]; ok {
+			kept++
+		}
+	}
+	if kept == len(d.List) {
+		return d
+	}
+	list := make([]loop.Directive, 0, kept)
+	for i := range d.List {
+		if _, ok := m.buckets[d.List[i].Bucket]; ok {
+			list = append(list, d.List[i])
+		}
+	}
+	d.List = list
+	return d
+}
+
+// Join serves one data plane.
+func (a *Aggregator) Join(s grpc.BidiStreamingServer[pb.NodeUp, pb.Down]) error {
+	first, err := s.Recv()
+	if err != nil {
+		return err
+	}
+	if first.Hello.GetNode() == "" || len(first.Hello.Node) > maxName {
+		return fmt.Errorf("%w: the first message names no node", rlc.ErrInvalid)
+	}
+	m := &member{downstream: newDownstream(), node: first.Hello.Node, incarnation: first.Hello.Incarnation, buckets: map[string]struct{}{}}
+	if name := verified(s.Context()); name != "" {
+		m.node = name + "/" + m.node // nobody speaks for another's node
+	}
+	a.enter(m)
+	defer a.leave(m)
+	var names reader
+	return exchange(s.Context(), a.server, m.downstream, s.Send, func() error {
+		in, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		return a.receive(m, &names, in)
+	})
+}
+
+func (a *Aggregator) receive(m *member, names *reader, in *pb.NodeUp) error {
+	paths, err := names.learn(in.Names)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.over {
+		return io.EOF
+	}
+	for _, p := range paths {
+		for _, b := range p {
+			m.buckets[b] = struct{}{}
+		}
+	}
+	if len(in.Ack) > 0 {
+		a.acks.push(in.Ack)
+	}
+	if in.Report == nil {
+		return nil
+	}
+	r, err := decodeReport(names, in.Report)
+	if err != nil {
+		return err
+	}
+	r.Node, r.Incarnation = m.node, m.incarnation
+	if answer := a.agg.Report(r, a.clock.now()); len(answer.List) > 0 {
+		a.push(m, answer)
+	}
+	return nil
+}
+
+func (a *Aggregator) enter(m *member) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if old := a.names[m.node]; old != nil {
+		old.end()
+	}
+	a.names[m.node] = m
+	a.members[m] = struct{}{}
+	for _, d := range a.newest {
+		if d != nil {
+			m.document(d)
+		}
+	}
+}
+
+func (a *Aggregator) leave(m *member) {
+	m.mu.Lock()
+	m.over = true
+	m.mu.Unlock()
+	a.mu.Lock()
+	delete(a.members, m)
+	if a.names[m.node] == m {
+		delete(a.names, m.node)
+	}
+	a.mu.Unlock()
+	a.agg.Gone(m.node, m.incarnation)
+}
+
+// AggregatorStats are counts since the start, and the present state.
+type AggregatorStats struct {
+	loop.AggregatorStats
+	Members     int    // open streams of data planes
+	Connected   bool   // to the controller
+	Connects    uint64 // streams opened to the controller
+	UpDropped   uint64 // sums that waited too long
+	DownDropped uint64 // directives that waited too long for a slow reader
+}
+
+// Stats returns counts and state.
+func (a *Aggregator) Stats() AggregatorStats {
+	a.mu.RLock()
+	members := len(a.members)
+	a.mu.RUnlock()
+	a.sums.mu.Lock()
+	dropped := a.sums.dropped
+	a.sums.mu.Unlock()
+	return AggregatorStats{AggregatorStats: a.agg.Stats(a.clock.now()), Members: members, Connected: a.up.up.Load(),
+		Connects: a.up.connects.Load(), UpDropped: dropped, DownDropped: a.downDropped.Load()}
+}

@@ -1,0 +1,160 @@
+package loopwire
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/enforcer/loop"
+	pb "github.com/openrlc/rlc/enforcer/loopwire/looppb"
+)
+
+var errLists = fmt.Errorf("%w: lists of different lengths", rlc.ErrInvalid)
+
+func encodeReport(w *writer, r loop.Report) *pb.Report {
+	n := len(r.Paths)
+	out := &pb.Report{Seq: r.Seq, AtUs: r.At.Microseconds(),
+		Paths: make([]uint32, 0, n), SinceUs: make([]uint64, 0, n), Offered: make([]uint64, 0, n*loop.Classes), Dropped: make([]uint64, 0, n)}
+	for i := range r.Paths {
+		p := &r.Paths[i]
+		out.Paths = append(out.Paths, w.path(p.Path))
+		out.SinceUs = append(out.SinceUs, uint64(max(p.Since.Microseconds(), 0)))
+		out.Offered = append(out.Offered, p.Offered[:]...)
+		out.Dropped = append(out.Dropped, p.Dropped...)
+	}
+	return out
+}
+
+func decodeReport(names *reader, in *pb.Report) (loop.Report, error) {
+	n := len(in.Paths)
+	if len(in.SinceUs) != n || len(in.Offered) != n*loop.Classes {
+		return loop.Report{}, errLists
+	}
+	r := loop.Report{Seq: in.Seq, At: micros(in.AtUs), Paths: make([]loop.PathReport, n)}
+	dropped := in.Dropped
+	for i, id := range in.Paths {
+		path, err := names.path(id)
+		if err != nil {
+			return loop.Report{}, err
+		}
+		if len(dropped) < len(path) {
+			return loop.Report{}, errLists
+		}
+		p := &r.Paths[i]
+		p.Path, p.Since = path, micros(int64(min(in.SinceUs[i], maxMicros)))
+		copy(p.Offered[:], in.Offered[i*loop.Classes:])
+		p.Dropped, dropped = dropped[:len(path):len(path)], dropped[len(path):]
+	}
+	return r, nil
+}
+
+// maxMicros keeps a duration made of microseconds from overflowing.
+const maxMicros = 1 << 52
+
+func micros(us int64) time.Duration {
+	return time.Duration(min(max(us, -maxMicros), maxMicros)) * time.Microsecond
+}
+
+func encodeSum(w *writer, s loop.Sum) *pb.Sum {
+	out := &pb.Sum{Seq: s.Seq, Leaving: s.Leaving}
+	for i := range s.Paths {
+		p := &s.Paths[i]
+		out.Paths = append(out.Paths, w.path(p.Path))
+		out.Nodes = append(out.Nodes, uint32(p.Nodes))
+		out.Offered = append(out.Offered, p.Offered[:]...)
+		out.Dropped = append(out.Dropped, p.Dropped...)
+		out.Doubted = append(out.Doubted, p.Doubted)
+	}
+	for _, k := range s.Keeps {
+		out.KeptBuckets = append(out.KeptBuckets, w.bucket(k.Bucket))
+		out.Keeps = append(out.Keeps, k.Keep[:]...)
+	}
+	return out
+}
+
+func decodeSum(names *reader, in *pb.Sum) (loop.Sum, error) {
+	n := len(in.Paths)
+	if len(in.Nodes) != n || len(in.Doubted) != n || len(in.Offered) != n*loop.Classes || len(in.Keeps) != len(in.KeptBuckets)*loop.Classes {
+		return loop.Sum{}, errLists
+	}
+	s := loop.Sum{Seq: in.Seq, Leaving: in.Leaving, Paths: make([]loop.PathSum, n), Keeps: make([]loop.BucketKeep, len(in.KeptBuckets))}
+	dropped := in.Dropped
+	for i, id := range in.Paths {
+		path, err := names.path(id)
+		if err != nil {
+			return loop.Sum{}, err
+		}
+		if len(dropped) < len(path) {
+			return loop.Sum{}, errLists
+		}
+		p := &s.Paths[i]
+		p.Path, p.Nodes, p.Doubted = path, int(in.Nodes[i]), in.Doubted[i]
+		copy(p.Offered[:], in.Offered[i*loop.Classes:])
+		p.Dropped, dropped = dropped[:len(path):len(path)], dropped[len(path):]
+	}
+	for i, id := range in.KeptBuckets {
+		name, err := names.bucket(id)
+		if err != nil {
+			return loop.Sum{}, err
+		}
+		s.Keeps[i].Bucket = name
+		copy(s.Keeps[i].Keep[:], in.Keeps[i*loop.Classes:])
+	}
+	return s, nil
+}
+
+// The bits of a directive's flags; the lowest two are the scope.
+const (
+	flagNone   = 4
+	flagDecide = 8
+	flagHot    = 16
+)
+
+func encodeDirectives(w *writer, d loop.Directives) *pb.Directives {
+	n := len(d.List)
+	out := &pb.Directives{Epoch: d.Epoch, Seq: d.Seq}
+	if n == 0 {
+		return out
+	}
+	out.Buckets, out.Flags, out.Nodes = make([]uint32, n), make([]uint32, n), make([]uint32, n)
+	numbers := make([]float64, (4+loop.Classes)*n)
+	out.Limit, out.Load, out.Share, out.Spare = numbers[:n:n], numbers[n:2*n:2*n], numbers[2*n:3*n:3*n], numbers[3*n:4*n:4*n]
+	out.Keep = numbers[4*n:]
+	for i := range d.List {
+		v := &d.List[i]
+		flags := uint32(v.Scope)
+		for _, f := range []struct {
+			set bool
+			bit uint32
+		}{{v.None, flagNone}, {v.Decide, flagDecide}, {v.Hot, flagHot}} {
+			if f.set {
+				flags |= f.bit
+			}
+		}
+		out.Buckets[i], out.Flags[i], out.Nodes[i] = w.bucket(v.Bucket), flags, uint32(v.Nodes)
+		out.Limit[i], out.Load[i], out.Share[i], out.Spare[i] = v.Limit, v.Load, v.Share, v.Spare
+		copy(out.Keep[i*loop.Classes:], v.Keep[:])
+	}
+	return out
+}
+
+func decodeDirectives(names *reader, in *pb.Directives) (loop.Directives, error) {
+	n := len(in.Buckets)
+	if len(in.Flags) != n || len(in.Limit) != n || len(in.Keep) != n*loop.Classes || len(in.Nodes) != n ||
+		len(in.Load) != n || len(in.Share) != n || len(in.Spare) != n {
+		return loop.Directives{}, errLists
+	}
+	d := loop.Directives{Epoch: in.Epoch, Seq: in.Seq, List: make([]loop.Directive, n)}
+	for i, id := range in.Buckets {
+		name, err := names.bucket(id)
+		if err != nil {
+			return loop.Directives{}, err
+		}
+		flags := in.Flags[i]
+		v := &d.List[i]
+		*v = loop.Directive{Bucket: name, Scope: loop.Scope(flags & 3), None: flags&flagNone != 0, Decide: flags&flagDecide != 0,
+			Hot: flags&flagHot != 0, Limit: in.Limit[i], Nodes: int(in.Nodes[i]), Load: in.Load[i], Share: in.Share[i], Spare: in.Spare[i]}
+		copy(v.Keep[:], in.Keep[i*loop.Classes:])
+	}
+	return d, nil
+}

@@ -1,0 +1,184 @@
+package loopwire
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/openrlc/rlc/enforcer/loop"
+	pb "github.com/openrlc/rlc/enforcer/loopwire/looppb"
+)
+
+// The pauses between two tries to connect: a random one up to firstPause,
+// doubled with each failure in a row, at most lastPause.
+const (
+	firstPause = 200 * time.Millisecond
+	lastPause  = 5 * time.Second
+	lastWord   = 2 * time.Second // for taking leave
+)
+
+// pause is the time to wait after so many failures in a row: full jitter, so
+// that a fleet that lost its aggregator does not come back as one.
+func pause(failures int, random func(int64) int64) time.Duration {
+	most := lastPause
+	if failures < 10 {
+		most = min(firstPause<<failures, lastPause)
+	}
+	return time.Duration(random(int64(most)))
+}
+
+// uplink keeps one stream to the tier above open.
+type uplink[Up any] struct {
+	address string
+	tls     *tls.Config // nil: without
+	log     *slog.Logger
+	open    func(context.Context, grpc.ClientConnInterface) (grpc.BidiStreamingClient[Up, pb.Down], error)
+	// begin is called for each new stream and returns its first message.
+	begin func() *Up
+	// next blocks until there is something to send, or returns ctx's error, or
+	// errDone when there will be nothing more.
+	next func(context.Context, *writer) (*Up, error)
+	// directives and document hear what comes down.
+	directives func(loop.Directives)
+	document   func(*Document)
+
+	up       atomic.Bool   // a stream is open and has heard something
+	connects atomic.Uint64 // streams opened so far
+}
+
+// run keeps a stream open until ctx ends or next says errDone. It returns nil.
+func (u *uplink[Up]) run(ctx context.Context) error {
+	creds := insecure.NewCredentials()
+	if u.tls != nil {
+		creds = credentials.NewTLS(u.tls)
+	}
+	conn, err := grpc.NewClient("passthrough:///"+u.address, grpc.WithTransportCredentials(creds),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
+		// Our own pauses are shorter than gRPC's, and jittered from the first.
+		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: 2 * time.Second}))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	for failures := 0; ; failures++ {
+		heard, err := u.stream(ctx, conn)
+		u.up.Store(false)
+		if ctx.Err() != nil || err == errDone {
+			return nil
+		}
+		if heard.Load() {
+			failures = 0
+		}
+		u.log.Warn("the stream up broke", "address", u.address, "error", err)
+		select {
+		case <-time.After(pause(failures, rand.Int64N)):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// part ends the link once the last word is out: at once where nobody hears it,
+// after lastWord at the latest.
+func (u *uplink[Up]) part(cancel context.CancelFunc) {
+	if !u.up.Load() {
+		cancel()
+		return
+	}
+	time.AfterFunc(lastWord, cancel)
+}
+
+// errDone says that the sender has nothing more to say.
+var errDone = errors.New("done")
+
+// stream opens one stream and serves it until it breaks.
+func (u *uplink[Up]) stream(ctx context.Context, conn *grpc.ClientConn) (heard *atomic.Bool, err error) {
+	heard = &atomic.Bool{}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s, err := u.open(ctx, conn)
+	if err != nil {
+		return heard, err
+	}
+	received := make(chan error, 1)
+	go func() {
+		received <- u.receive(s, heard)
+		cancel()
+	}()
+	err = u.send(ctx, s)
+	if err == errDone {
+		_ = s.CloseSend()
+		// The tier above ends the stream once it has read all of it.
+		select {
+		case <-received:
+		case <-time.After(time.Second):
+			cancel()
+			<-received
+		}
+		return heard, err
+	}
+	cancel()
+	if cause := <-received; cause != nil && ctx.Err() != nil {
+		err = cause // what broke it; sending only saw the end
+	}
+	return heard, err
+}
+
+func (u *uplink[Up]) send(ctx context.Context, s grpc.BidiStreamingClient[Up, pb.Down]) error {
+	u.connects.Add(1)
+	if err := s.Send(u.begin()); err != nil {
+		return err
+	}
+	w := newWriter()
+	for {
+		m, err := u.next(ctx, w)
+		if err != nil {
+			return err
+		}
+		if err := s.Send(m); err != nil {
+			return err
+		}
+	}
+}
+
+func (u *uplink[Up]) receive(s grpc.BidiStreamingClient[Up, pb.Down], heard *atomic.Bool) error {
+	var names reader
+	var docs assembly
+	for {
+		m, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		heard.Store(true)
+		u.up.Store(true)
+		if _, err := names.learn(m.Names); err != nil {
+			return err
+		}
+		if m.Document != nil {
+			d, err := docs.add(m.Document)
+			if err != nil {
+				return err
+			}
+			if d != nil {
+				u.document(d)
+			}
+		}
+		if m.Directives != nil {
+			d, err := decodeDirectives(&names, m.Directives)
+			if err != nil {
+				return err
+			}
+			u.directives(d)
+		}
+	}
+}

@@ -1,0 +1,247 @@
+package loopwire
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/enforcer/loop"
+	pb "github.com/openrlc/rlc/enforcer/loopwire/looppb"
+	"github.com/openrlc/rlc/internal/mtls"
+)
+
+// downQueue is how many messages may wait for one reader below.
+const downQueue = 8
+
+// downstream is one stream down: directives, and the documents that the reader
+// does not have yet.
+type downstream struct {
+	queue  *queue[loop.Directives]
+	mu     sync.Mutex
+	docs   []*Document
+	closed chan struct{} // closed to end the stream
+	once   sync.Once
+}
+
+func newDownstream() *downstream {
+	return &downstream{queue: newQueue[loop.Directives](downQueue), closed: make(chan struct{})}
+}
+
+func (d *downstream) end() { d.once.Do(func() { close(d.closed) }) }
+
+// document queues a document; one of the same kind that still waits is
+// replaced.
+func (d *downstream) document(doc *Document) {
+	d.mu.Lock()
+	for i, old := range d.docs {
+		if old.Kind == doc.Kind {
+			d.docs = append(d.docs[:i], d.docs[i+1:]...)
+			break
+		}
+	}
+	d.docs = append(d.docs, doc)
+	d.mu.Unlock()
+	d.queue.poke()
+}
+
+func (d *downstream) takeDocument() *Document {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.docs) == 0 {
+		return nil
+	}
+	doc := d.docs[0]
+	d.docs = d.docs[1:]
+	return doc
+}
+
+// run sends until ctx ends or sending fails. It begins with an empty message,
+// so that the reader knows that it is heard.
+func (d *downstream) run(ctx context.Context, send func(*pb.Down) error) error {
+	w := newWriter()
+	if err := send(&pb.Down{}); err != nil {
+		return err
+	}
+	for {
+		// Directives first: between two pieces of a document they do not wait.
+		for v, ok := d.queue.take(); ok; v, ok = d.queue.take() {
+			if err := d.directives(w, v, send); err != nil {
+				return err
+			}
+		}
+		if doc := d.takeDocument(); doc != nil {
+			for _, p := range doc.pieces() {
+				if err := send(&pb.Down{Document: p}); err != nil {
+					return err
+				}
+				if v, ok := d.queue.take(); ok {
+					if err := d.directives(w, v, send); err != nil {
+						return err
+					}
+				}
+			}
+			continue
+		}
+		if err := d.queue.wait(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+func (d *downstream) directives(w *writer, v loop.Directives, send func(*pb.Down) error) error {
+	m := &pb.Down{Directives: encodeDirectives(w, v)}
+	names, err := w.take()
+	if err != nil {
+		return err
+	}
+	m.Names = names
+	return send(m)
+}
+
+// listener is the gRPC server of a tier.
+type listener struct {
+	server *grpc.Server
+	log    *slog.Logger
+	ending chan struct{} // closed when streams are to end
+}
+
+// newListener makes a server. Without TLS it may only listen on loopback.
+func newListener(l net.Listener, c *tls.Config, log *slog.Logger) (*listener, error) {
+	if err := safe(l.Addr(), c); err != nil {
+		return nil, err
+	}
+	o := []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(maxMessage),
+		grpc.MaxHeaderListSize(16 << 10),
+		grpc.MaxConcurrentStreams(1000),
+		grpc.ConnectionTimeout(5 * time.Second),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		grpc.WaitForHandlers(true),
+		grpc.WriteBufferSize(8 << 10), grpc.ReadBufferSize(8 << 10), // many small streams
+	}
+	if c != nil {
+		o = append(o, grpc.Creds(credentials.NewTLS(c)))
+	}
+	s := &listener{log: log, ending: make(chan struct{})}
+	o = append(o, grpc.StreamInterceptor(s.guard))
+	s.server = grpc.NewServer(o...)
+	return s, nil
+}
+
+// safe refuses to listen beyond this machine for anybody who comes.
+func safe(a net.Addr, c *tls.Config) error {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok || tcp.IP.IsLoopback() || c != nil && c.ClientAuth >= tls.RequireAndVerifyClientCert {
+		return nil
+	}
+	if c != nil && c.GetConfigForClient != nil {
+		return nil // chosen per handshake, by whoever made it
+	}
+	return fmt.Errorf("%w: %s can be reached from other machines: give it TLS with client certificates, or listen on 127.0.0.1", rlc.ErrInvalid, a)
+}
+
+// guard keeps a panic from ending the process.
+func (s *listener) guard(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			s.log.Error("a stream panicked", "method", info.FullMethod, "cause", fmt.Sprint(cause), "stack", string(debug.Stack()))
+			err = status.Error(codes.Internal, "the stream panicked")
+		}
+	}()
+	return next(srv, ss)
+}
+
+// serve answers until ctx ends, then ends all streams.
+func (s *listener) serve(ctx context.Context, l net.Listener) error {
+	served := make(chan error, 1)
+	go func() { served <- s.server.Serve(l) }()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	close(s.ending)
+	stop := time.AfterFunc(2*time.Second, s.server.Stop)
+	s.server.GracefulStop()
+	stop.Stop()
+	return <-served
+}
+
+// exchange runs a stream: what comes down in a goroutine of its own, what goes
+// up here.
+func exchange(ctx context.Context, s *listener, d *downstream, send func(*pb.Down) error, receive func() error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var sent sync.WaitGroup
+	defer sent.Wait()
+	defer cancel()
+	failed := make(chan error, 2)
+	sent.Go(func() { failed <- d.run(ctx, send) })
+	// Receiving ends with the stream, which ends when this function returns.
+	go func() {
+		for {
+			if err := receive(); err != nil {
+				failed <- err
+				return
+			}
+		}
+	}()
+	select {
+	case err := <-failed:
+		if err == io.EOF {
+			return nil // the other side has said all
+		}
+		if errors.Is(err, rlc.ErrInvalid) {
+			return status.Error(codes.InvalidArgument, err.Error())
+		}
+		return err
+	case <-d.closed:
+		return status.Error(codes.Aborted, "another stream has taken this one's place")
+	case <-s.ending:
+		return status.Error(codes.Unavailable, "stopping")
+	}
+}
+
+// verified is the name that a peer's certificate gives it; "" without one.
+func verified(ctx context.Context) string {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return ""
+	}
+	info, _ := p.AuthInfo.(credentials.TLSInfo)
+	return mtls.Name(&info.State)
+}
+
+// clock is a monotonic clock that starts at its making.
+type clock struct{ start time.Time }
+
+func (c clock) now() time.Duration { return time.Since(c.start) }
+
+// stamps gives numbers that grow, also over restarts: microseconds since 1970.
+type stamps struct{ last atomic.Uint64 }
+
+func (s *stamps) next() uint64 {
+	for {
+		last := s.last.Load()
+		v := max(uint64(time.Now().UnixMicro()), last+1)
+		if s.last.CompareAndSwap(last, v) {
+			return v
+		}
+	}
+}
