@@ -15,6 +15,7 @@ import (
 	"github.com/openrlc/rlc/policies/contractual"
 	"github.com/openrlc/rlc/policies/external"
 	"github.com/openrlc/rlc/policies/historical"
+	"github.com/openrlc/rlc/policies/predictive"
 )
 
 // Kind is one way to come to an estimate.
@@ -40,6 +41,7 @@ func Builtin() *Registry { return New(Config{}) }
 func New(c Config) *Registry {
 	return &Registry{kinds: []Kind{
 		{Name: "historical", build: buildHistorical},
+		{Name: "predictive", build: buildPredictive},
 		{Name: "contractual", build: buildContractual},
 		{Name: "capacity", build: buildCapacity},
 		{Name: "recent", build: buildRecent},
@@ -48,7 +50,7 @@ func New(c Config) *Registry {
 }
 
 // Later are the kinds that the format names and this version does not build.
-func later() []string { return []string{"predictive", "expression"} }
+func later() []string { return []string{"expression"} }
 
 // Kinds are the names of the kinds, in the order of their pages.
 func (r *Registry) Kinds() []string {
@@ -128,6 +130,21 @@ func buildHistorical(d *decoder) rlc.Policy {
 	}
 	c.Window, _ = d.duration("window", 7*24*time.Hour, 12*7*24*time.Hour)
 	return historical.New(c)
+}
+
+func buildPredictive(d *decoder) rlc.Policy {
+	var c predictive.Config
+	if v, ok := d.number("headroom", 0, 10); ok {
+		c.Headroom = &v
+	}
+	c.Horizon, _ = d.duration("horizon", 24*time.Hour, 14*24*time.Hour)
+	c.Planned, _ = d.number("planned", 0, 10)
+	if v, ok := d.text("schedule"); ok && v != "static" && v != "hourly" {
+		d.problem(fmt.Sprintf("schedule %q is unknown", v), "static: one number; hourly: one for each hour")
+	} else {
+		c.Hourly = v == "hourly"
+	}
+	return predictive.New(c)
 }
 
 func buildContractual(d *decoder) rlc.Policy {

@@ -1,0 +1,202 @@
+package predictive
+
+import (
+	"math"
+	"slices"
+)
+
+// outlook is what a series' models, blended, expect of the hours to come.
+type outlook struct {
+	q50, q99 []float64
+	blend    []float64 // each model's share, sums to 1
+	models   []model
+	days     int     // of the past that were forecast to find the shares
+	coverage float64 // share of their steps at or below the limits forecast; NaN without days
+	relative float64 // loss / loss of the hour-of-week maximum on these days; NaN without days
+	fallback bool    // the hour-of-week maximum stands, times 1.2
+	growth   float64 // a week
+	idle     bool    // most hours are without any request
+}
+
+// look forecasts the hours to come. blend nil finds each model's share by
+// forecasting the days of the last week, each from what was known before it.
+func (w *window) look(blend []float64) outlook {
+	o := outlook{models: models(), blend: blend, idle: w.idle()}
+	if o.idle {
+		o.models = batches()
+	} else {
+		w.detrend()
+	}
+	o.growth = w.growth
+	s := &scratch{values: make([]weighted, 0, levels*w.n)}
+	if blend == nil {
+		w.backtest(&o, s)
+	}
+	p := w.until(w.n, s)
+	ahead := len(w.slot) - w.n
+	o.q50, o.q99 = w.middle(p, ahead), make([]float64, ahead)
+	one := make([]float64, ahead)
+	for m, share := range o.blend {
+		if share == 0 {
+			continue
+		}
+		o.models[m].within(p, one)
+		for i, v := range one {
+			o.q99[i] += share * v
+		}
+	}
+	for i := range o.q99 {
+		f := w.trend(i)
+		o.q50[i] *= f
+		o.q99[i] *= f
+		o.q50[i] = min(o.q50[i], o.q99[i])
+	}
+	return o
+}
+
+// middle is the median expected of each hour: what is usual, times the level of
+// the last three days.
+func (w *window) middle(p *past, ahead int) []float64 {
+	actual, usual := 0.0, 0.0
+	for h := max(0, p.at-72); h < p.at; h++ {
+		actual += w.mean[h] * w.seen[h]
+		usual += p.usual[w.slot[h]%p.slots] * w.seen[h]
+	}
+	level := smooth(actual, usual, 1)
+	out := make([]float64, ahead)
+	for i := range out {
+		out[i] = level * p.usual[w.slot[p.at+i]%p.slots]
+	}
+	return out
+}
+
+// day is one day of the past that was forecast.
+type day struct {
+	at     int
+	limits [][]float64 // by model and hour
+	loss   []float64   // by model
+}
+
+// backtest forecasts the days of the last week, each from what was known before
+// it, and gives every model a share that falls with the cube of its loss. How
+// the blend itself did is told honestly: each day is judged with the shares that
+// the other days give. Where it lost more than the hour-of-week maximum, over all
+// and on most days, that stands instead.
+func (w *window) backtest(o *outlook, s *scratch) {
+	var days []day
+	total := make([]float64, len(o.models))
+	seen := 0.0
+	for at := w.n - 24; at >= max(leastPast, w.n-backtestDays*24); at -= 24 {
+		d := w.replay(at, o.models, s)
+		if d.limits == nil {
+			continue
+		}
+		for m, loss := range d.loss {
+			total[m] += loss
+		}
+		for _, x := range w.seen[at : at+24] {
+			seen += x
+		}
+		days = append(days, d)
+	}
+	o.days = len(days)
+	least := 1e-9 * w.until(w.n, s).level * seen
+	if len(days) == 0 {
+		o.fallback = true
+		o.blend = alone(highest, len(o.models))
+		return
+	}
+	o.blend = shares(total, least)
+	var own, top verdict
+	worse := 0
+	for _, d := range days {
+		others := slices.Clone(total)
+		for m := range others {
+			others[m] -= d.loss[m]
+		}
+		if len(days) == 1 {
+			others = total
+		}
+		mine := w.rejudge(d, shares(others, least))
+		tops := w.rejudge(d, alone(highest, len(o.models)))
+		if mine.loss > tops.loss {
+			worse++
+		}
+		own.add(mine)
+		top.add(tops)
+	}
+	o.relative = 1
+	if top.loss > 0 {
+		o.relative = own.loss / top.loss
+	}
+	o.coverage = own.covered / seen
+	if own.loss > top.loss && 2*worse > len(days) {
+		o.fallback, o.coverage = true, top.covered/seen
+		o.blend = alone(highest, len(o.models))
+	}
+}
+
+// verdict is what limits are worth: their pinball loss, and the weight of the
+// steps that they cover.
+type verdict struct{ loss, covered float64 }
+
+func (v *verdict) add(o verdict) { v.loss, v.covered = v.loss+o.loss, v.covered+o.covered }
+
+// rejudge is the verdict on a day's blended limits.
+func (w *window) rejudge(d day, blend []float64) verdict {
+	var v verdict
+	for i := range 24 {
+		limit := 0.0
+		for m, share := range blend {
+			limit += share * d.limits[m][i]
+		}
+		v.add(w.judge(d.at+i, limit))
+	}
+	return v
+}
+
+// replay forecasts the 24 hours from at; no limits where either side of at has
+// nothing.
+func (w *window) replay(at int, models []model, s *scratch) day {
+	known := func(hours []float64) bool { return slices.ContainsFunc(hours, func(x float64) bool { return x > 0 }) }
+	if !known(w.seen[:at]) || !known(w.seen[at:at+24]) {
+		return day{}
+	}
+	d := day{at: at, loss: make([]float64, len(models))}
+	p := w.until(at, s)
+	for m := range models {
+		out := make([]float64, 24)
+		models[m].within(p, out)
+		for i, limit := range out {
+			d.loss[m] += w.judge(at+i, limit).loss
+		}
+		d.limits = append(d.limits, out)
+	}
+	return d
+}
+
+// shares fall with the cube of the loss; least keeps them finite.
+func shares(loss []float64, least float64) []float64 {
+	best := slices.Min(loss) + least
+	out := make([]float64, len(loss))
+	sum := 0.0
+	for m, l := range loss {
+		r := best / max(l+least, math.SmallestNonzeroFloat64)
+		out[m] = r * r * r
+		sum += out[m]
+	}
+	for m := range out {
+		if sum == 0 {
+			out[m] = 1 / float64(len(out))
+		} else {
+			out[m] /= sum
+		}
+	}
+	return out
+}
+
+func alone(m, n int) []float64 {
+	out := make([]float64, n)
+	out[m] = 1
+	return out
+}

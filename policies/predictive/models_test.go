@@ -1,0 +1,99 @@
+package predictive
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/openrlc/rlc"
+)
+
+func TestQuantileIsTheLeastValueWithEnoughWeightAtOrBelow(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		all := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) weighted {
+			// Few values, so that many are equal; whole weights, so that sums are
+			// exact in any order.
+			return weighted{float64(rapid.IntRange(-5, 20).Draw(t, "value")), float64(rapid.IntRange(0, 9).Draw(t, "weight"))}
+		}), 1, 60).Draw(t, "all")
+		q := rapid.Float64Range(0.01, 0.999).Draw(t, "q")
+		sorted := slices.SortedFunc(slices.Values(all), func(a, b weighted) int { return cmp.Compare(a.value, b.value) })
+		total, below, want := 0.0, 0.0, sorted[len(sorted)-1].value
+		for _, x := range sorted {
+			total += x.weight
+		}
+		for _, x := range sorted {
+			if below += x.weight; below >= q*total*(1-1e-9) {
+				want = x.value
+				break
+			}
+		}
+		if got := quantile(all, q); total > 0 && got != want {
+			t.Fatalf("%v, want %v", got, want)
+		}
+	})
+	if got := quantile(nil, 0.99); got != 0 {
+		t.Errorf("of nothing: %v", got)
+	}
+}
+
+func TestTheStepsOfAnHourKeepItsMeanAndHighest(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 12, 60, 240, 3600} {
+		s := newShape(n)
+		var value, weight [levels]float64
+		mean := 80.0
+		if n == 1 {
+			mean = 100
+		}
+		s.spread(value[:], weight[:], 100, mean, 1)
+		sum, total := 0.0, 0.0
+		for i := range levels {
+			sum += value[i] * weight[i]
+			total += weight[i]
+		}
+		if math.Abs(sum-mean) > 1e-9 || math.Abs(total-1) > 1e-12 || value[0] != 100 || n > 1 && weight[0] != 1/float64(n) {
+			t.Errorf("%d steps: %v with weights %v", n, value, weight)
+		}
+		if n > 2 && !slices.IsSortedFunc(value[:], func(a, b float64) int { return cmp.Compare(b, a) }) {
+			t.Errorf("%d steps: %v are not descending", n, value)
+		}
+	}
+}
+
+func TestGapsAndHoursThatDoNotCountAreNotZeros(t *testing.T) {
+	start := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	var hours []rlc.Hour
+	for i := range 96 {
+		if i%7 != 3 { // a gap
+			hours = append(hours, rlc.Hour{Start: start.Add(time.Duration(i) * time.Hour), Max: 10, Mean: 10, Present: 60})
+		}
+	}
+	hours[5].Max = 1000 // does not count
+	w := newWindow(hours, func(i int) bool { return i != 5 }, time.Minute, start.Add(96*time.Hour), 24, nil)
+	p := w.until(w.n, &scratch{})
+	for _, m := range models() {
+		out := make([]float64, 24)
+		m.within(p, out)
+		for i, v := range out {
+			if v < 9.999 || v > 12.001 {
+				t.Errorf("%s: hour %d is %v", m.name, i, v)
+			}
+		}
+	}
+}
+
+func TestSharesFallWithTheCubeOfTheLoss(t *testing.T) {
+	got := shares([]float64{1, 2, 4}, 0)
+	want := []float64{64.0 / 73, 8.0 / 73, 1.0 / 73} // 1, 1/8, 1/64
+	for i := range want {
+		if math.Abs(got[i]-want[i]) > 1e-12 {
+			t.Errorf("shares %v, want %v", got, want)
+		}
+	}
+	if got := shares([]float64{0, 0}, 0); got[0] != 0.5 || got[1] != 0.5 {
+		t.Errorf("without a loss: %v", got)
+	}
+}
