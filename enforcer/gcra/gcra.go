@@ -202,7 +202,10 @@ func (l *Limit) after(n int64) int64 {
 // most.
 func (l *Limit) earned(d, most int64) int64 {
 	hi, lo := bits.Mul64(uint64(l.rate), uint64(d))
-	if hi >= micro {
+	switch {
+	case hi == 0: // the usual case, and a division by a constant
+		return int64(min(lo/micro, uint64(most)))
+	case hi >= micro:
 		return most
 	}
 	q, _ := bits.Div64(hi, lo, micro)
