@@ -39,7 +39,10 @@ verify: ## generated files are fresh, go.mod is tidy, no called vulnerability
 bench: ## the benchmarks, with figures
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
+chaos: needs ## the long fault tests: every kill three times, thousands of histories
+	RLC_KILLS=3 $(GO) test -count=1 -timeout 60m -tags fault -run 'Kill|Fault|Hit' ./internal/fault ./internal/planner ./cmd/rlc ./internal/e2e
+
 clean: ## remove what was built (the demo's data stays in demo-data)
 	rm -rf $(BIN)
 
-.PHONY: help build run test needs lint generate verify bench clean
+.PHONY: help build run test needs lint generate verify bench chaos clean

@@ -394,7 +394,7 @@ func (f *fixture) summary(name string, owners []string, proposals []rlc.Proposal
 
 func (f *fixture) Desired() (rlc.Commit, *quotafile.Config) { return f.commit, f.desired }
 func (f *fixture) Live() (rlc.Version, *quotafile.Config)   { return f.version, f.live }
-func (f *fixture) Acks() []rlc.Ack                           { return f.acks }
+func (f *fixture) Acks() []rlc.Ack                          { return f.acks }
 func (f *fixture) Banners() []web.Banner                    { return f.banners }
 func (f *fixture) Ready() []string                          { return f.notReady }
 

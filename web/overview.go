@@ -299,26 +299,28 @@ func runLevel(r rlc.Result) string {
 
 // syncSign compares what is desired with what enforcers acknowledged.
 func syncSign(commit rlc.Commit, live rlc.Version, some bool, acks []rlc.Ack) ui.Sign {
-	switch {
-	case !some:
-		return ui.Sign{Level: "warn", Before: "No snapshot is in force yet", Soft: "enforcers admit everything until the first"}
-	case live.Compare(commit.Version) < 0:
-		return ui.Sign{Level: "warn", Before: "Live is behind desired: ", After: fmt.Sprintf("snapshot %s, base branch at %s", live, commit.Version)}
-	}
 	in, refused := 0, ""
 	for _, a := range acks {
-		if a.Version.Compare(live) >= 0 {
+		if a.Version.Compare(commit.Version) >= 0 {
 			in++
 		}
 		if a.Refused != "" {
 			refused = a.Enforcer
 		}
 	}
-	if refused != "" {
+	switch {
+	case refused != "":
 		return ui.Sign{Level: "bad", Before: "Enforcer " + refused + " refused the last snapshot", Soft: "it decides with the one before"}
-	}
-	if in < len(acks) {
-		return ui.Sign{Level: "warn", Before: fmt.Sprintf("%d of %d enforcers have snapshot %s", in, len(acks), live)}
+	case len(acks) == 0:
+		return ui.Sign{Level: "warn", Before: "No enforcer has been heard of", Soft: "nothing is limited until one has a snapshot"}
+	case in < len(acks):
+		sign := ui.Sign{Level: "warn", Before: fmt.Sprintf("%d of %d enforcers have snapshot %s", in, len(acks), commit.Version), Soft: "no snapshot is on all of them yet"}
+		if some {
+			sign.Soft = "on all of them: " + live.String()
+		}
+		return sign
+	case !some || live.Compare(commit.Version) < 0:
+		return ui.Sign{Level: "warn", Before: fmt.Sprintf("Live is behind desired: the base branch is at %s", commit.Version)}
 	}
 	return ui.Sign{Level: "good", Before: fmt.Sprintf("Live equals desired: snapshot %s", live), Soft: "on " + plural(len(acks), "enforcer", "enforcers")}
 }

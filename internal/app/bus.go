@@ -13,6 +13,7 @@ import (
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/enforcer"
 	"github.com/openrlc/rlc/internal/distribute"
+	"github.com/openrlc/rlc/internal/fault"
 	"github.com/openrlc/rlc/quotafile"
 )
 
@@ -182,7 +183,11 @@ func (a *App) Acks() []rlc.Ack {
 // send publishes a snapshot and says what came of it on every page. What the
 // bus keeps for later is no error.
 func (a *App) send(ctx context.Context, s rlc.Snapshot) error {
+	fault.Hit("before-distribute")
 	err := a.bus.Publish(ctx, distribute.Message{Snapshot: &s})
+	if err == nil {
+		fault.Hit("after-distribute")
+	}
 	switch {
 	case err == nil:
 		a.status.clear("undistributed")
