@@ -226,7 +226,7 @@ func (t *route) answer(d *Decision, live, asIf *verdict) {
 		d.Limit, d.Remaining = t.asIf.parts[0].limit, asIf.Remaining
 	}
 	if d.Outcome != Drop {
-		d.Wait = live.pace
+		d.Wait = live.Pace
 	}
 }
 

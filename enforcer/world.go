@@ -5,7 +5,6 @@ import (
 	"context"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/enforcer/gcra"
@@ -58,7 +57,6 @@ type stage struct {
 // world's parts.
 type verdict struct {
 	gcra.Tally
-	pace   time.Duration // how long an admitted request has to wait
 	fell   uint64        // parts whose store did not answer
 	reason reason        // why it did not
 	closed bool          // refused for that alone
@@ -211,28 +209,19 @@ func (e *Enforcer) ask(w *world, st *stage, at instant, cost int64, peek bool, v
 	} else {
 		v.merge(st.parts, tally)
 	}
-	v.pace = max(v.pace, pace(tally))
 	if !tally.OK() {
 		return nil
 	}
 	return set
 }
 
-// pace is how long what was admitted has to wait.
-func pace(t gcra.Tally) time.Duration {
-	if t.OK() {
-		return t.Wait
-	}
-	return 0
-}
-
 // merge enters what some of the world's parts said.
 func (v *verdict) merge(parts []int, t gcra.Tally) {
 	worst := parts[t.Worst]
-	switch {
-	case t.Refused != 0 && (v.Refused == 0 || t.Wait > v.Wait), t.Refused == 0 && v.Refused == 0 && worst == 0:
+	if !t.OK() && (v.OK() || t.Wait > v.Wait) || t.OK() && v.OK() && worst == 0 {
 		v.Worst, v.Remaining, v.Wait = worst, t.Remaining, t.Wait
 	}
+	v.Pace = max(v.Pace, t.Pace)
 	for i, p := range parts {
 		v.Refused |= t.Refused >> i & 1 << p
 		v.Untracked |= t.Untracked >> i & 1 << p

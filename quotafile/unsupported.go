@@ -11,23 +11,11 @@ import (
 // deletes its line.
 func unsupported() []string {
 	return []string{
-		"cost",
-		"rollout",
-		"scope zone",
-		"scope region",
-		"on_failure open",
-		"on_failure closed",
-		"algorithm leaky_bucket",
-		"algorithm concurrency",
 		"algorithm drop_ratio",
-		"limit concurrent",
 		"failover",
 		"freeze",
-		"sensitive",
 		"targets",
 		"auto_merge",
-		"region",
-		"zone",
 	}
 }
 
