@@ -29,6 +29,7 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -66,6 +67,11 @@ type Config struct {
 	KeyFile        string // ssh, required there: the private key
 	PassphraseFile string // ssh: of the key, one line
 	KnownHostsFile string // ssh, required there: the server's key, as in known_hosts
+
+	// Networks are the only addresses that the URL's host may lead to, looked at
+	// with every connection. None: any but link-local ones and the like, and this
+	// machine only where the URL itself says so.
+	Networks []netip.Prefix
 
 	Timeout    time.Duration // of one conversation with the server, 2 minutes by default
 	FetchBytes int64         // that one fetch may bring, 256 MiB by default

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/dialcheck"
 )
 
 // The two services of git's protocol.
@@ -188,7 +189,7 @@ func (f *remote) client(s secrets) error {
 		f.web, f.webCA = &http.Client{
 			Transport: &http.Transport{
 				Proxy:                  http.ProxyFromEnvironment,
-				DialContext:            (&net.Dialer{Timeout: dialTime}).DialContext,
+				DialContext:            f.dialer().DialContext,
 				TLSClientConfig:        &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
 				TLSHandshakeTimeout:    dialTime,
 				DisableCompression:     true,
@@ -207,6 +208,11 @@ func (f *remote) client(s secrets) error {
 		}, sum
 	}
 	return nil
+}
+
+// dialer connects to where the repository's URL may lead.
+func (f *remote) dialer() dialcheck.Dialer {
+	return dialcheck.Dialer{Networks: f.cfg.Networks, Timeout: dialTime}
 }
 
 // errRedirect is a redirect that is not followed. Nothing was sent to where it
@@ -362,7 +368,7 @@ func (f *remote) connect(ctx context.Context, s secrets) error {
 	}
 	checked := false
 	check := db.HostKeyCallback()
-	conn, err := (&net.Dialer{Timeout: dialTime}).DialContext(ctx, "tcp", addr)
+	conn, err := f.dialer().DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return f.broken(s, err)
 	}
@@ -468,6 +474,9 @@ func (f *remote) broken(s secrets, err error) error {
 		e.text = strings.ReplaceAll(e.text, rlc.ErrInvalid.Error()+": ", "")
 	case errors.As(err, &untrusted):
 		e.root, e.lasting = rlc.ErrRefused, true
+	case errors.Is(err, rlc.ErrRefused): // an address that is not connected to
+		e.root, e.lasting = rlc.ErrRefused, true
+		e.text = strings.ReplaceAll(e.text, rlc.ErrRefused.Error()+": ", "")
 	}
 	return e
 }

@@ -43,7 +43,7 @@ type access struct {
 	auth   Auth
 	params map[string]string
 	tls    TLS
-	most   int // idle connections
+	cfg    Config
 	warn   func(msg string, args ...any)
 
 	mu        sync.Mutex
@@ -52,7 +52,7 @@ type access struct {
 }
 
 func newAccess(c Config) (*access, error) {
-	a := &access{auth: c.Auth, params: c.Params, tls: c.TLS, most: c.MaxQueries, warn: c.Log.Warn}
+	a := &access{auth: c.Auth, params: c.Params, tls: c.TLS, cfg: c, warn: c.Log.Warn}
 	switch {
 	case a.auth.User != "" && a.auth.TokenFile != "":
 		return nil, fmt.Errorf("%w: history source: a user and a token are given, one is wanted", rlc.ErrInvalid)
@@ -184,9 +184,5 @@ func (a *access) dial() (*http.Transport, error) {
 		}
 		conf.Certificates = []tls.Certificate{pair}
 	}
-	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.DisableCompression = true
-	t.MaxIdleConnsPerHost = a.most
-	t.TLSClientConfig = conf
-	return t, nil
+	return transport(a.cfg, conf), nil
 }

@@ -2,6 +2,7 @@ package promhistory
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	v1 "github.com/prometheus/client_golang/api/prometheus/v1"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/dialcheck"
 )
 
 // Why a query gave no history. Service, Counts and Check wrap these.
@@ -112,10 +114,7 @@ func newClient(c Config) (*client, error) {
 	if c.Client != nil {
 		h = *c.Client
 	} else {
-		t := http.DefaultTransport.(*http.Transport).Clone()
-		t.DisableCompression = true
-		t.MaxIdleConnsPerHost = c.MaxQueries
-		h.Transport = t
+		h.Transport = transport(c, nil)
 	}
 	h.CheckRedirect = func(r *http.Request, via []*http.Request) error {
 		if r.URL.Host != base.Host || r.URL.Scheme != base.Scheme || len(via) > 5 {
@@ -124,6 +123,18 @@ func newClient(c Config) (*client, error) {
 		return nil
 	}
 	return &client{base: base, http: &h, turns: make(chan struct{}, c.MaxQueries), maxBody: c.MaxBody, timeout: c.QueryTimeout, now: c.Now, access: a}, nil
+}
+
+// transport reaches the history source and nothing else.
+func transport(c Config, certificates *tls.Config) *http.Transport {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.DialContext = dialcheck.Dialer{Networks: c.Networks}.DialContext
+	t.DisableCompression = true
+	t.MaxIdleConnsPerHost = c.MaxQueries
+	if certificates != nil {
+		t.TLSClientConfig = certificates
+	}
+	return t
 }
 
 // URL implements api.Client.

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"sync"
@@ -48,11 +49,15 @@ type Config struct {
 	// that gzips spends seven times the time) and without a limit on hosts. Its
 	// redirects are refused either way where they lead to another host.
 	Client *http.Client
-	Auth   Auth              // how we say who we are; the zero value says nothing
-	TLS    TLS               // certificates; not together with Client
-	Params map[string]string // sent with every request to the query API; ThanosParams are for Thanos
-	Log    *slog.Logger      // nil: nothing is logged
-	Now    func() time.Time  // compared with the server's clock; nil: time.Now
+	// Networks are the only addresses that the URL's host may lead to, looked at
+	// with every connection. None: any but link-local ones and the like, and this
+	// machine only where the URL itself says so. Not for a Client of one's own.
+	Networks []netip.Prefix
+	Auth     Auth              // how we say who we are; the zero value says nothing
+	TLS      TLS               // certificates; not together with Client
+	Params   map[string]string // sent with every request to the query API; ThanosParams are for Thanos
+	Log      *slog.Logger      // nil: nothing is logged
+	Now      func() time.Time  // compared with the server's clock; nil: time.Now
 	// Each names the attributes that a bucket counts by, for Counts; ok is
 	// false where the bucket is unknown. Nil: learned from the stored series.
 	Each func(service, bucket string) (each []string, ok bool)
