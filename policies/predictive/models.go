@@ -3,8 +3,6 @@ package predictive
 import (
 	"math"
 	"slices"
-
-	"github.com/openrlc/rlc/internal/stat"
 )
 
 // model forecasts the 0.99 quantile of the steps of every hour to come, hour at
@@ -55,42 +53,46 @@ type past struct {
 	scratch *scratch
 }
 
-// scratch is memory that the forecasts of one series use again.
+// scratch is memory that the forecasts of one series use one after the other.
 type scratch struct {
-	values []weighted
-	hours  [24][]weighted
+	usual, tops [week]float64
+	means       [week][]float64
+	values      []weighted
+	hours       [24][]weighted
 }
 
+// until is what is known before hour at. It is good until s is used for another.
 func (w *window) until(at int, s *scratch) *past {
-	p := &past{window: w, at: at, slots: 168, scratch: s}
-	if at < 14*24 {
+	p := &past{window: w, at: at, slots: week, scratch: s}
+	if at < 2*week {
 		p.slots = 24
 	}
-	p.usual, p.tops = make([]float64, p.slots), make([]float64, p.slots)
-	by := make([][]float64, p.slots)
-	all := make([]float64, 0, at)
+	p.usual, p.tops = s.usual[:p.slots], s.tops[:p.slots]
+	clear(p.tops)
+	for i := range s.means {
+		s.means[i] = s.means[i][:0]
+	}
 	sum, seen := 0.0, 0.0
 	for h := range at {
 		if w.seen[h] == 0 {
 			continue
 		}
-		s := w.slot[h] % p.slots
-		by[s] = append(by[s], w.mean[h])
-		all = append(all, w.mean[h])
-		p.tops[s] = max(p.tops[s], w.max[h])
+		i := w.slot[h] % p.slots
+		s.means[i] = append(s.means[i], w.mean[h])
+		p.tops[i] = max(p.tops[i], w.max[h])
 		p.highest = max(p.highest, w.max[h])
 		sum += w.mean[h] * w.seen[h]
 		seen += w.seen[h]
 	}
 	p.level = sum / max(seen, math.SmallestNonzeroFloat64)
-	median := stat.Median(all)
-	for s, means := range by {
-		if len(means) == 0 {
-			p.usual[s], p.tops[s] = median, p.highest
+	for i := range p.usual {
+		means := s.means[i]
+		if len(means) == 0 { // nothing is known of it
+			p.usual[i], p.tops[i] = p.level, p.highest
 			continue
 		}
 		slices.Sort(means)
-		p.usual[s] = (means[(len(means)-1)/2] + means[len(means)/2]) / 2
+		p.usual[i] = (means[(len(means)-1)/2] + means[len(means)/2]) / 2
 	}
 	return p
 }
@@ -144,7 +146,9 @@ func smoothedLevel(p *past, out []float64) {
 	fade := math.Exp2(-1.0 / halfLevel)
 	residuals := p.scratch.values[:0]
 	level, actual, usual := 1.0, 0.0, 0.0
+	weight, rise := math.Exp2(-float64(p.at)/halfResidual), math.Exp2(1.0/halfResidual)
 	for h := range p.at {
+		weight *= rise
 		if (p.at-h)%24 == 0 {
 			level = smooth(actual, usual, level)
 		}
@@ -153,7 +157,6 @@ func smoothedLevel(p *past, out []float64) {
 			continue
 		}
 		u := p.usual[p.slot[h]%p.slots]
-		weight := math.Exp2(-float64(p.at-h) / halfResidual)
 		for i := h * levels; i < (h+1)*levels; i++ {
 			residuals = append(residuals, weighted{(p.value[i] - u*level) / (p.scale(u) * level), p.weight[i] * weight})
 		}

@@ -45,7 +45,8 @@ type Config struct {
 	Horizon time.Duration
 	// Hourly publishes a limit for each hour instead of the highest for all.
 	Hourly bool
-	// Planned is growth that history cannot know, as a fraction; 0 for none.
+	// Planned is growth that history cannot know, as a fraction on top; 0 for
+	// none.
 	Planned float64
 }
 
@@ -74,8 +75,8 @@ func New(c Config) *Policy {
 func (p *Policy) Needs() rlc.Needs { return p.cautious.Needs() }
 
 // Propose forecasts, and proposes the highest hour of the forecast, with
-// headroom, as one number. It abstains as historical does. It costs about a
-// millisecond and 0.3 MB, whatever the step.
+// headroom, as one number. It abstains as historical does. Four weeks cost about
+// 2 ms and 0.8 MB of short-lived memory, whatever the step.
 func (p *Policy) Propose(_ context.Context, in rlc.Input) (rlc.Estimate, error) {
 	var out *outlook
 	var base historical.Base
