@@ -58,7 +58,7 @@ func (c *Counter) breaker(slot uint16) *breaker {
 // back where others refused or failed. An error is the first that there was.
 func (c *Counter) ask(ctx context.Context, queries []query, undo bool) ([]answer, error) {
 	if c.closed.Load() {
-		return nil, &Error{Refused, c.conn.Addr(), "closed"}
+		return nil, c.fail(Refused, "closed")
 	}
 	return c.askEven(ctx, queries, undo)
 }
@@ -71,13 +71,13 @@ func (c *Counter) askEven(ctx context.Context, queries []query, undo bool) ([]an
 			for j := range i {
 				c.breaker(queries[j].slot).forget()
 			}
-			return nil, &Error{BreakerOpen, c.conn.Addr(), "not asked: it did not answer a moment ago"}
+			return nil, c.fail(BreakerOpen, "not asked: it did not answer a moment ago")
 		}
 	}
 	deadline := time.NewTimer(c.config.Timeout)
 	defer deadline.Stop()
 	var answers []answer
-	fate := error(&Error{Timeout, c.conn.Addr(), "no answer in time"})
+	fate := error(c.fail(Timeout, "no answer in time"))
 	select {
 	case c.slots <- struct{}{}:
 		done := make(chan []answer, 1)
@@ -115,7 +115,7 @@ func (c *Counter) judge(queries []query, answers []answer, fate error) error {
 			b.forget()
 			continue
 		}
-		if b.report(now, err == nil) {
+		if b.report(now, !err.bad()) {
 			c.log.Warn("redis does not answer: not asked for a while", "reason", err.kind, "error", err)
 			if k := err.kind; !c.cluster.Load() && (k == Timeout || k == Refused || k == ReadOnly || k == MasterDown) {
 				// A new connection may reach another server, or this one again.
@@ -166,7 +166,7 @@ func (c *Counter) run(ctx context.Context, client rueidis.Client, queries []quer
 		case err == nil && len(numbers) == 2+4*len(queries[i].keys):
 			answers[i] = answer{numbers: numbers}
 		case err == nil:
-			answers[i].err = &Error{Other, c.conn.Addr(), "its answer is no script's of ours"}
+			answers[i].err = c.fail(Other, "its answer is no script's of ours")
 		default:
 			answers[i].err = c.failure(err)
 			known, ok := rueidis.IsRedisErr(err)

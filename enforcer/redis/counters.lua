@@ -40,16 +40,16 @@ for i = 1, #KEYS do
   local key, a = KEYS[i], 8 * i - 4
   local kind, ttl, x1, x2, x3, x4, x5 = ARGV[a], tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3]),
     tonumber(ARGV[a + 4]), tonumber(ARGV[a + 5]), tonumber(ARGV[a + 6])
-  local debt, at, fin, prev, fits = 0, now, 0, 0, settle
+  local debt, at, fin, prev, fits, reset, refused = 0, now, 0, 0, settle, false, false
   if not (ttl >= 1000 and ttl <= 86400000 and x1 >= 0 and x1 <= 1e11 and x2 >= 0 and x2 < 2^51) then
     return redis.error_reply('RLCINVALID counter')
   end
 
   if kind == 'b' then
-    if not (x2 < 1e6 and x3 >= 1e6 and x3 <= 1e17 and x4 >= 0 and x4 <= x3 and x5 >= 1e6) then
+    if not (x2 < 1e6 and x3 >= 1e6 and x3 <= 1e17 and x4 >= 0 and x4 <= x3 and x5 >= 1e6 and x5 < 2^60) then
       return redis.error_reply('RLCINVALID bucket')
     end
-    local v, reset = call('GET', key), false
+    local v = call('GET', key)
     if not v then
       debt, fits = x4, fits and not back
     elseif #v == 16 then
@@ -57,15 +57,18 @@ for i = 1, #KEYS do
     elseif #v == 24 then
       debt, at, prev = unpack('>ddd', v)
     end
-    if not (debt >= 0) then debt = 0 elseif debt > x3 then debt = x3 end
-    local owed, d = debt + prev, now - at
+    if not (debt >= 0) then debt = 0 elseif debt > x3 and not back then debt = x3 end
     if back then
       -- Back goes what time has not paid off between the charge and at.
       local rest = -n * 1e6
       if at > third then rest = rest - x1 * (at - third) - floor(x2 * (at - third) / 1e6) end
-      if rest > owed then rest = owed end
-      if rest > 0 then owed = owed - rest end
+      if rest > 0 then
+        local over = prev < rest and prev or rest
+        prev, debt = prev - over, debt - rest + over
+        if debt < 0 then debt = 0 end
+      end
     end
+    local d = back and 0 or now - at
     if d > 0 then
       local paid = x1 * d
       if x2 > 0 then
@@ -73,43 +76,43 @@ for i = 1, #KEYS do
         paid = paid + x2 * s + floor(x2 * (d - 1e6 * s) / 1e6)
       end
       -- A span too short for a millionth of a token is not used up.
-      if paid > 0 or owed == 0 then
-        owed, at = owed - paid, now
-        if owed < 0 then owed = 0 end
+      if paid > 0 then
+        debt, prev, at = debt + prev - paid, 0, now
+        if debt < 0 then debt = 0 elseif debt > x3 then debt, prev = x3, debt - x3 end
+      elseif debt == 0 then
+        at = now
       end
     elseif -d > x5 then
       at, reset = now, true -- the clock was set back
     end
-    debt, prev = owed, 0
-    if owed > x3 then debt, prev = x3, owed - x3 end
 
-    local after = owed
+    local after, over = debt, prev
     if op == 'lease' then
-      local free, give = floor((x3 - owed) / 1e6), n - third
+      local free, give = floor((x3 - debt - prev) / 1e6), n - third
       local most, least = floor((free + 1) / 2), tonumber(ARGV[a + 7])
       if most < least then most = least end
       if give > most then give = most end
       if give > free then give = free > 0 and free or 0 end
-      after = owed + give * 1e6
+      after = debt + give * 1e6
       if after < 0 then after = 0 end
       fits, ok = give ~= 0, give
     elseif not back then
-      after = owed + n * 1e6
-      fits = fits or after <= x3
-    end
-    if after <= x3 then
-      if fits then put[i] = pack('>dd', after, at) end
-    elseif settle then
-      local over, most = after - x3, tonumber(ARGV[a + 7])
+      after = debt + n * 1e6
+      fits = fits or after + prev <= x3
+      if after > x3 then after, over = x3, over + after - x3 end
+      local most = tonumber(ARGV[a + 7])
       if over > most then over = most end
-      put[i], ttl = pack('>ddd', x3, at, over), 86400000
     end
-    if reset and not fits and op ~= 'peek' then
-      call('SET', key, pack('>dd', debt, at), 'PX', ttl)
+    if reset and not fits then after, over, fits, refused = debt, prev, true, true end
+    if fits and over > 0 then
+      put[i], ttl = pack('>ddd', after, at, over), 86400000
+    elseif fits then
+      put[i] = pack('>dd', after, at)
     end
 
   else
-    if not (x1 >= 1 and x2 >= 1 and (kind == 'r' or kind == 'g' or kind == 's' or kind == 'c' and now < x5 and x3 < x4 and x4 < x5)) then
+    if not (x1 >= 1 and x2 >= 1 and (kind == 'r' or kind == 'g' or kind == 's' or kind == 'c' and x3 >= 0 and x3 < x4 and x4 < x5
+      and now < x5 and x5 < 2^53)) then
       return redis.error_reply('RLCINVALID window')
     end
     local function edge(time)
@@ -133,14 +136,16 @@ for i = 1, #KEYS do
         prev = prev + n > 0 and prev + n or 0
       end
     end
-    if now > at then
+    if now > at and not back then
       at = now
-    elseif at - now > 2 * x2 and at - now > 1e6 then
+    elseif at - now > 2 * x2 and at - now > 1e6 and not back then
       -- The clock was set back: the debt belongs to the window of now.
-      at = now
+      at, reset = now, true
       if debt > 0 then fin = edge(now) end
     end
-    if kind == 's' then
+    if back then
+      prev = kind == 's' and prev or 0
+    elseif kind == 's' then
       if fin <= at then
         prev, debt = fin > at - x2 and debt or 0, 0
       end
@@ -159,19 +164,24 @@ for i = 1, #KEYS do
       end
       fits = fits or debt + n <= x1
     end
-    if fits then
+    refused = reset and not fits
+    if fits or reset then
       local after, close = debt, fin
-      if not back then after = after + n end
+      if not (back or refused) then after = after + n end
       if after > 1e11 then after = 1e11 end
       if close == 0 then close = at + x2 end
       put[i] = pack('>dddd', after, at, close, prev)
       if kind == 's' then close = close + x2 end
-      ttl = ttl + floor((close - now) / 1000) + 1
+      if close > now then ttl = ttl + floor((close - now) / 1000) + 1 end
     end
     if fin ~= 0 then fin = fin - now end
   end
 
-  if not fits and op ~= 'lease' then ok = 0 end
+  if op ~= 'lease' and (refused or not fits) then ok = 0 end
+  if refused and op ~= 'peek' then
+    -- That the clock was set back is to be remembered even so.
+    call('SET', key, put[i], 'PX', ttl)
+  end
   local j = 4 * i
   answer[j - 1], answer[j], answer[j + 1], answer[j + 2] = debt, at - now, fin, prev
   life[i] = ttl

@@ -32,6 +32,7 @@ type Error struct {
 	kind string
 	addr string
 	text string
+	ours bool // it is well and refused what it was sent
 }
 
 // Error names the server.
@@ -47,6 +48,13 @@ var kinds = []struct{ word, kind string }{
 	{"NOPERM", NoScript}, {"NOSCRIPT", NoScript}, {"ERR unknown command", NoScript},
 }
 
+func (c *Counter) fail(kind, text string) *Error {
+	return &Error{kind: kind, addr: c.conn.Addr(), text: text}
+}
+
+// bad reports whether an error says that Redis is not to be asked for a while.
+func (e *Error) bad() bool { return e != nil && !e.ours }
+
 // failure translates an error of the library.
 func (c *Counter) failure(err error) *Error {
 	e := &Error{kind: Other, addr: c.conn.Addr(), text: err.Error()}
@@ -57,6 +65,7 @@ func (c *Counter) failure(err error) *Error {
 				break
 			}
 		}
+		e.ours = strings.HasPrefix(r.Error(), "RLCINVALID") || strings.Contains(r.Error(), "user_script") && e.kind == Other
 		return e
 	}
 	switch op := (*net.OpError)(nil); {

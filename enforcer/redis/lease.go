@@ -99,7 +99,7 @@ func (c *Counter) await(ctx context.Context, r *refill) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-deadline.C:
-		return &Error{Timeout, c.conn.Addr(), "no answer in time"}
+		return c.fail(Timeout, "no answer in time")
 	}
 }
 

@@ -43,23 +43,25 @@ end
 local debt, fin, fits = sum - base, 0, true
 if op == 'settle' and n < 0 then
   -- Back goes to the newest entry that is not after the charge.
-  local charged, i = mark(third), size - 1
-  while i > live and entry(i) > charged do i = i - 1 end
-  if i >= live then
+  local charged = mark(third)
+  for i = size - 1, live, -1 do
+    local time, taken = entry(i)
     local _, before = entry(i - 1)
-    local _, taken = entry(i)
-    local less = -n < taken - before and -n or taken - before
-    for k = i, size - 1 do
-      local time, s = entry(k)
-      call('LSET', key, k, pack('>dd', time, s - less))
+    if time <= charged and (taken > before or i == size - 1) then
+      local less = -n < taken - before and -n or taken - before
+      for k = i, size - 1 do
+        local at, s = entry(k)
+        call('LSET', key, k, pack('>dd', at, s - less))
+      end
+      break
     end
   end
 elseif op == 'settle' or debt + n <= requests then
   if op ~= 'peek' then
-    local time = mark(now)
+    local time = op == 'settle' and math.min(third, now) or mark(now)
     if time < at then time = at end
-    if size > live and time == at then
-      call('LSET', key, -1, pack('>dd', at, sum + n))
+    if size > live and (time == at or op == 'settle') then
+      call('LSET', key, -1, pack('>dd', time, sum + n))
     else
       if size == 0 then call('RPUSH', key, pack('>dd', 0, 0)) end
       call('RPUSH', key, pack('>dd', time, sum + n))

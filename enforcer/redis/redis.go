@@ -173,7 +173,7 @@ func (c *Counter) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		if n%10 == 0 || c.restarts.suspects(c.conn.Dials()) {
+		if n%10 == 0 || c.restarts.suspects(c.conn.Turns()) {
 			c.watch(ctx)
 		}
 		c.sweep(ctx, often)

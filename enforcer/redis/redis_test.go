@@ -3,7 +3,10 @@ package redis
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -36,13 +39,27 @@ end)()`
 // timed is a Counter whose Redis has the callers' clock.
 type timed struct {
 	*Counter
-	server *redistest.Server
-	clock  atomic.Int64
+	t testing.TB
+
+	mu    sync.Mutex
+	clock int64
+	conn  net.Conn // past the Counter
 }
 
 func (c *timed) set(now int64) {
-	if c.clock.Swap(now) != now {
-		c.server.Do("SET", "clock", strconv.FormatInt(now, 10))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.clock == now {
+		return
+	}
+	c.clock = now
+	text := strconv.FormatInt(now, 10)
+	_, err := fmt.Fprintf(c.conn, "*3\r\n$3\r\nSET\r\n$5\r\nclock\r\n$%d\r\n%s\r\n", len(text), text)
+	if err == nil {
+		_, err = io.ReadFull(c.conn, make([]byte, len("+OK\r\n")))
+	}
+	if err != nil {
+		c.t.Fatal(err)
 	}
 }
 
@@ -97,9 +114,12 @@ func virtual(t testing.TB, server *redistest.Server, c Config) *timed {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.Close)
-	timed := &timed{Counter: r, server: server}
-	timed.clock.Store(-1)
-	return timed
+	conn, err := net.Dial("tcp", server.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return &timed{Counter: r, t: t, clock: -1, conn: conn}
 }
 
 func compile(t testing.TB, rate rlc.Rate, burst rlc.Burst) gcra.Limit {

@@ -14,24 +14,24 @@ import (
 // rate, or its burst if that is less. A Redis that was there before this
 // process is taken as it is.
 type restarts struct {
-	looked atomic.Uint64 // connections made when it was last looked at; 0: never
+	looked atomic.Uint64 // turns of the connection when it was last looked at; 0: never
 	since  atomic.Int64  // when it was found to be started anew, Unix microseconds; 0: never
 
 	mu  sync.Mutex
 	ids map[string]string // run id by address
 }
 
-// suspects reports whether there are connections that were made since the last
-// look: another server may stand at their end.
-func (r *restarts) suspects(dials uint64) bool {
+// suspects reports whether a connection was made or ended since the last look:
+// another server may stand at its end.
+func (r *restarts) suspects(turns uint64) bool {
 	looked := r.looked.Load()
-	return looked != 0 && looked != dials
+	return looked != 0 && looked != turns
 }
 
 // lately reports whether a bucket that refills in so long, and is not there,
 // may have been lost.
-func (r *restarts) lately(dials uint64, refill time.Duration) bool {
-	if r.suspects(dials) {
+func (r *restarts) lately(turns uint64, refill time.Duration) bool {
+	if r.suspects(turns) {
 		return true
 	}
 	since := r.since.Load()
@@ -43,7 +43,7 @@ func (c *Counter) watch(ctx context.Context) {
 	if !c.cluster.Load() && c.breakers[0].open() {
 		return
 	}
-	dials := c.conn.Dials()
+	turns := c.conn.Turns()
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	client, err := c.conn.Client(ctx)
@@ -79,7 +79,7 @@ func (c *Counter) watch(ctx context.Context) {
 		c.log.Warn("redis was started anew: counters begin with a second of their rate")
 	}
 	if all {
-		r.looked.Store(max(dials, 1))
+		r.looked.Store(max(turns, 1))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/enforcer/gcra"
 )
 
@@ -145,7 +146,11 @@ func (s *Set) Take(ctx context.Context, now, cost int64) (gcra.Tally, error) {
 	if t, never := s.never(); never {
 		return t, nil
 	}
-	verdicts := make([]gcra.Verdict, len(s.parts))
+	var few [4]gcra.Verdict
+	verdicts := few[:min(len(s.parts), len(few))]
+	if len(s.parts) > len(few) {
+		verdicts = make([]gcra.Verdict, len(s.parts))
+	}
 	var cold uint64
 	var spent [gcra.MaxCharges]*key
 	refused := false
@@ -282,7 +287,7 @@ func (p *part) append(args []string, c *Counter, now int64) []string {
 	args = append(args, p.args[:]...)
 	switch p.args[0] {
 	case "b":
-		if c.restarts.lately(c.conn.Dials(), p.refill) {
+		if c.restarts.lately(c.conn.Turns(), p.refill) {
 			args[at+5] = p.anew
 		}
 	case "c":
@@ -333,6 +338,11 @@ func (s *Set) Settle(ctx context.Context, now, by int64) error {
 	if _, never := s.never(); never || by == 0 {
 		return nil
 	}
+	most := int64(0)
+	for i := range s.parts {
+		most = max(most, s.parts[i].charge.Limit.Burst())
+	}
+	by = min(max(by, -most), rlc.MaxRate)
 	at := max(now+s.counter.ahead.Load(), 0)
 	queries, _ := s.queries(opSettle, decimal(by), decimal(at), now, 1<<len(s.parts)-1)
 	_, err := s.counter.ask(ctx, queries, false)

@@ -49,7 +49,7 @@ type Config struct {
 type Conn struct {
 	server server
 	option rueidis.ClientOption
-	dials  atomic.Uint64
+	turns  atomic.Uint64
 
 	mu      sync.Mutex
 	open    rueidis.Client
@@ -112,9 +112,9 @@ func CheckPrefix(prefix string) error {
 // Addr is where Redis is, for logs: host:port, several separated by commas.
 func (c *Conn) Addr() string { return strings.Join(c.server.addrs, ",") }
 
-// Dials is how many connections were made so far. One that is made after a
-// server started anew counts before any answer comes over it.
-func (c *Conn) Dials() uint64 { return c.dials.Load() }
+// Turns is how often a connection was made or ended so far. When a server
+// starts anew it turns before any answer of the new one comes.
+func (c *Conn) Turns() uint64 { return c.turns.Load() }
 
 // Client waits for the connection at most as long as ctx lasts: the library
 // takes no context for that.
@@ -180,7 +180,7 @@ func (c *Conn) dial(ctx context.Context, addr string, dialer *net.Dialer, conf *
 	if err != nil {
 		return nil, err
 	}
-	c.dials.Add(1)
+	c.turns.Add(1)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -202,6 +202,7 @@ type conn struct {
 }
 
 func (n *conn) Close() error {
+	n.owner.turns.Add(1)
 	n.owner.mu.Lock()
 	delete(n.owner.conns, n)
 	n.owner.mu.Unlock()
