@@ -15,14 +15,14 @@ type outlook struct {
 	relative float64 // loss / loss of the hour-of-week maximum on these days; NaN without days
 	fallback bool    // the hour-of-week maximum stands, times 1.2
 	growth   float64 // a week
-	idle     bool    // most hours are without any request
+	batches  bool    // nobody knows when requests come
 }
 
 // look forecasts the hours to come. blend nil finds each model's share by
 // forecasting the days of the last week, each from what was known before it.
 func (w *window) look(blend []float64) outlook {
-	o := outlook{models: models(), blend: blend, idle: w.idle()}
-	if o.idle {
+	o := outlook{models: models(), blend: blend, batches: w.irregular()}
+	if o.batches {
 		o.models = batches()
 	} else {
 		w.detrend()

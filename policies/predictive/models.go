@@ -35,8 +35,8 @@ func models() []model {
 	}
 }
 
-// batches is for a series that is mostly idle: nobody knows when the next batch
-// comes, so the highest step stands for every hour.
+// batches is for an irregular series: nobody knows when the next batch comes, so
+// the highest step stands for every hour.
 func batches() []model {
 	return []model{{"highest step", func(p *past, out []float64) { fill(out, p.highest) }}}
 }
@@ -45,7 +45,7 @@ func batches() []model {
 type past struct {
 	*window
 	at      int
-	slots   int       // 168 hours of the week; 24 of the day below two weeks
+	slots   int       // of the season
 	usual   []float64 // median of the hourly means, by slot
 	tops    []float64 // highest step, by slot
 	level   float64   // mean of all hours
@@ -63,10 +63,7 @@ type scratch struct {
 
 // until is what is known before hour at. It is good until s is used for another.
 func (w *window) until(at int, s *scratch) *past {
-	p := &past{window: w, at: at, slots: week, scratch: s}
-	if at < 2*week {
-		p.slots = 24
-	}
+	p := &past{window: w, at: at, slots: w.slots(at), scratch: s}
 	p.usual, p.tops = s.usual[:p.slots], s.tops[:p.slots]
 	clear(p.tops)
 	for i := range s.means {

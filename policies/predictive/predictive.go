@@ -26,6 +26,7 @@ const (
 	fullWeek     = 6 * 24 // hours with samples that make a week comparable
 	maxGrowth    = 1.15   // from one week to the next
 	hourTimes    = 1.2    // what the hour-of-week maximum is multiplied with
+	returning    = 0.95   // share of the hours with requests that come back where batches are regular
 	mostTimes    = 1.5    // of the highest step seen, that a model may forecast
 	backtestDays = 7      // that a series' models are compared on
 	leastPast    = 3 * 24 // hours that a forecast needs
@@ -130,8 +131,8 @@ func (p *Policy) base(in rlc.Input, hours []rlc.Hour, counts func(i int) bool, b
 	b.Why = fmt.Sprintf("forecast 99 %% peak %s", stat.RateText(rlc.Rate(b.Rate)))
 	rule := "forecast"
 	switch {
-	case out.idle:
-		rule = "mostly_idle"
+	case out.batches:
+		rule = "batches"
 		b.Why = "highest batch " + stat.RateText(rlc.Rate(b.Rate))
 	case out.fallback:
 		rule = "hour_of_week_maximum"
@@ -168,8 +169,8 @@ func capped(est *rlc.Estimate, in rlc.Input) {
 func (o *outlook) text(ahead int) string {
 	var b strings.Builder
 	switch {
-	case o.idle:
-		return "most hours are silent: the highest step stands for every hour, whenever the next batch comes"
+	case o.batches:
+		return "most hours are silent, and batches come at other hours than before: the highest step stands for every hour"
 	case o.days == 0 && o.fallback:
 		fmt.Fprintf(&b, "highest of the hours' own past × %.2f: too little history to test a forecast on", hourTimes)
 		return b.String()

@@ -209,18 +209,26 @@ func TestTheHourMaximumStandsWhereItWasBetter(t *testing.T) {
 	}
 }
 
-func TestBatchesOfAMostlyIdleSeriesCountAtEveryHour(t *testing.T) {
-	at := now.Add(-100 * hour)
-	est := propose(t, Config{}, input(28, time.Minute, func(x time.Time) float64 {
-		if !x.Before(at) && x.Before(at.Add(30*time.Minute)) {
-			return 200
-		}
-		return 0
-	}))
-	near(t, "limit", est.Limit.Rate, 260)
-	near(t, "the least hour", slices.Min(est.Forecast.Q99), 200)
-	if est.Why != "highest batch 200/s × 1.30 headroom" || !slices.Contains(rules(est), "mostly_idle") {
-		t.Errorf("why %q, %v", est.Why, rules(est))
+func TestBatchesCountAtEveryHourUnlessTheyComeBack(t *testing.T) {
+	batches := func(when func(time.Time) bool) rlc.Estimate {
+		return propose(t, Config{}, input(28, 5*time.Minute, func(at time.Time) float64 {
+			if when(at) {
+				return 200
+			}
+			return 0
+		}))
+	}
+	once := now.Add(-100 * hour)
+	any := batches(func(at time.Time) bool { return !at.Before(once) && at.Before(once.Add(30*time.Minute)) })
+	near(t, "limit", any.Limit.Rate, 260)
+	near(t, "the least hour", slices.Min(any.Forecast.Q99), 200)
+	if any.Why != "highest batch 200/s × 1.30 headroom" || !slices.Contains(rules(any), "batches") {
+		t.Errorf("why %q, %v", any.Why, rules(any))
+	}
+
+	nightly := batches(func(at time.Time) bool { return at.Hour() == 3 && at.Minute() < 30 })
+	if q := nightly.Forecast.Q99; q[1] < 200 || q[12] > 1 || nightly.Limit.Rate < 200 {
+		t.Errorf("at three %v, at two in the afternoon %v", q[1], q[12])
 	}
 }
 

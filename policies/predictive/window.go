@@ -166,16 +166,36 @@ func (w *window) judge(h int, limit float64) verdict {
 	return v
 }
 
-// idle reports whether most hours that count are without any request.
-func (w *window) idle() bool {
-	silent, known := 0, 0
+// irregular reports whether most hours are without any request, and those with
+// requests are not the same ones from week to week (from day to day below two
+// weeks): of such batches the hour says nothing.
+func (w *window) irregular() bool {
+	slots := w.slots(w.n)
+	var active [week]int
+	known, all := 0, 0
 	for h, seen := range w.seen {
 		if seen > 0 {
 			known++
-			if w.max[h] == 0 {
-				silent++
+			if w.max[h] > 0 {
+				all++
+				active[w.slot[h]%slots]++
 			}
 		}
 	}
-	return 2*silent > known
+	again := 0
+	for _, n := range active {
+		if n > 1 {
+			again += n
+		}
+	}
+	return 2*all < known && float64(again) < returning*float64(all)
+}
+
+// slots is how many hours a season has for who knows the first hours: those of
+// a week, or of a day below two weeks.
+func (w *window) slots(hours int) int {
+	if hours < 2*week {
+		return 24
+	}
+	return week
 }
