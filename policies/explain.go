@@ -60,6 +60,8 @@ func verdict(c rlc.Change) string {
 		mode = " in shadow"
 	}
 	switch {
+	case c.Remove && c.Old != nil:
+		return fmt.Sprintf("to be removed: %s", stat.RateText(c.Old.Rate))
 	case c.Held != "" && c.Old == nil:
 		return "no quota yet: " + c.HeldWhy
 	case c.Held != "":
@@ -125,6 +127,10 @@ func label(rule string) string {
 		return "days of history"
 	case "human_edit":
 		return "edited by a person"
+	case "alias":
+		return "renamed caller"
+	case "vanished":
+		return "caller is gone"
 	}
 	return strings.ReplaceAll(rule, "_", " ")
 }

@@ -46,6 +46,11 @@ type Evidence struct {
 // gone. Up to then only a decrease is blocked.
 const staleAfter = time.Hour
 
+// silentFor is how long a series may be without a request before its caller is
+// taken for gone: that is no evidence for less traffic. A caller that comes once
+// a week is not meant.
+const silentFor = 8 * 24 * time.Hour
+
 // resolve fills in the defaults.
 func resolve(g rlc.Guards) rlc.Guards {
 	d := rlc.DefaultGuards()

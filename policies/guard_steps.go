@@ -3,6 +3,7 @@ package policies
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/openrlc/rlc"
@@ -83,10 +84,22 @@ func (g *guarding) unproven(cover stat.Coverage, days float64) (rule, why string
 		return "valid_days", fmt.Sprintf("%.0f of %d days of history", math.Floor(days), g.guards.MinValidDays)
 	case g.est.NoDecrease != "":
 		return "no_decrease", g.est.NoDecrease
+	case !g.lastRequest().After(g.e.Now.Add(-silentFor)):
+		return "vanished", fmt.Sprintf("no request since %s; kept until its removal is proposed", stat.TimeText(g.lastRequest()))
 	case g.e.Lowered || g.e.DayAgo != nil && g.e.Current.Rate < g.e.DayAgo.Rate:
 		return "lowered_today", "lowered in the last 24 h already; at most one decrease a day"
 	}
 	return "", ""
+}
+
+// lastRequest is the end of the last hour with a request, zero for none.
+func (g *guarding) lastRequest() time.Time {
+	for _, h := range slices.Backward(g.e.History.Hours) {
+		if h.Present > 0 && h.Max > 0 {
+			return h.Start.Add(time.Hour)
+		}
+	}
+	return time.Time{}
 }
 
 // percent is a share in whole percent, rounded down so that 94.9 % never reads

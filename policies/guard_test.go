@@ -121,6 +121,31 @@ func TestGuards(t *testing.T) {
 			limit: *limit(100, 200), acted: []string{"human_edit"}, held: "human_edit",
 		},
 		{
+			name: "a caller that has been gone for more than a week", old: 100, want: 50,
+			amend: func(e *Evidence, _ *rlc.Estimate) {
+				e.History = recorded(monday, 28, func(at time.Time) float64 {
+					if at.Before(monday.Add(-16 * day)) {
+						return 50
+					}
+					return 0
+				})
+			},
+			limit: *limit(100, 200), acted: []string{"vanished"}, held: "vanished",
+		},
+		{
+			name: "a caller that comes once a week", old: 100, want: 50,
+			amend: func(e *Evidence, _ *rlc.Estimate) {
+				e.History = recorded(monday, 28, func(at time.Time) float64 {
+					if at.Weekday() == time.Monday && at.Hour() == 3 {
+						return 50
+					}
+					return 0
+				})
+				e.Guards.StepDown = 0.5
+			},
+			limit: *limit(50, 100), acted: []string{},
+		},
+		{
 			name: "a policy's word against a decrease", old: 100, want: 10,
 			amend: func(_ *Evidence, est *rlc.Estimate) { est.NoDecrease = "not now" },
 			limit: *limit(100, 200), acted: []string{"no_decrease"}, held: "no_decrease",

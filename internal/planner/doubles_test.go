@@ -240,7 +240,10 @@ func (w *world) accept(service string) {
 		quotas[q.ID()] = q
 	}
 	for _, c := range p.Changes {
-		quotas[c.ID()] = rlc.Quota{Bucket: c.Bucket, Key: c.Key, Limit: *c.New, Mode: c.NewMode, Why: c.Why}
+		delete(quotas, c.ID())
+		if q := c.Quota(); q != nil {
+			quotas[c.ID()] = *q
+		}
 	}
 	all := slices.Collect(maps.Values(quotas))
 	slices.SortFunc(all, func(a, b rlc.Quota) int { return strings.Compare(a.ID(), b.ID()) })

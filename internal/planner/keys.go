@@ -94,8 +94,8 @@ func take(c *rlc.Change, old rlc.Quota, look string) {
 
 // vanished proposes the removal of quotas whose callers are gone, never a 0:
 // for 28 days without a request, or 14 where the caller goes on under another
-// name. It is put up only where nothing else of the service moves, so that it
-// has a review of its own; and only while other keys of the service have
+// name. It waits until nothing else of the service moves, so that it has a review
+// of its own, but no longer than until Monday; and it is put up only while other keys of the service have
 // traffic, because then the metric is not what is gone.
 func (j *job) vanished(changes []rlc.Change) {
 	ends := make(map[string]time.Time, len(j.lives)) // of the last hour with a request
@@ -120,8 +120,8 @@ func (j *job) vanished(changes []rlc.Change) {
 	for _, i := range slices.Sorted(maps.Keys(gone)) {
 		c := &changes[i]
 		r := rlc.Reason{Rule: "vanished", Detail: gone[i] + ": its removal is proposed", Rate: c.Old.Rate}
-		if moves {
-			r.Detail = gone[i] + ": its removal waits for a review of its own"
+		if moves && j.run.Now.In(j.location).Weekday() != time.Monday {
+			r.Detail = gone[i] + ": its removal waits for a review of its own, or for Monday"
 		} else {
 			c.Remove, c.Held, c.HeldWhy, c.Look = true, "", "", r.Detail
 			r.Acted = true
@@ -136,9 +136,7 @@ func (j *job) gone(c *rlc.Change, last time.Time) string {
 	if c.Old == nil || len(c.Key) == 0 || c.Moves() || c.Failed {
 		return ""
 	}
-	switch c.Held {
-	case "no_data", "reported_zero", "abstained":
-	default:
+	if c.Held == "human_edit" || c.Held == "conflict" {
 		return ""
 	}
 	id := c.ID()

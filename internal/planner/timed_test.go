@@ -1,0 +1,122 @@
+package planner_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/policies"
+)
+
+// launch is a service with one quota in force and an event ×3 from from to
+// until.
+func launch(t *testing.T, multiply float64, from, until time.Time) *world {
+	w := one(t, 130, wave(100))
+	w.repo.commit(now.Add(-time.Hour), event(multiply, from, until))
+	return w
+}
+
+func event(multiply float64, from, until time.Time) rlc.Files {
+	return service("geo", fmt.Sprintf("events: [{name: launch, from: %s, until: %s, multiply: %g}]\n", from.Format(time.RFC3339), until.Format(time.RFC3339), multiply), "  - {name: all}\n")
+}
+
+// Scenarios 12 and 28: an event next week is reviewed when it is declared,
+// multiplied whatever the steps say, and nothing is to merge when it comes, nor
+// when it is over; its traffic is no history.
+func TestAnEventIsAWindowReviewedWhenItIsDeclared(t *testing.T) {
+	from, until := now.Add(7*day), now.Add(9*day)
+	w := launch(t, 3, from, until)
+	w.cron()
+	c := w.all()
+	want := []rlc.QuotaWindow{{From: from, Until: until, Limit: rlc.Limit{Rate: 390, Burst: 780}}}
+	if !slices.Equal(c.NewTimed.Windows, want) || c.New.Rate != 130 || !c.Moves() || !strings.Contains(c.Look, "event's limit is new") {
+		t.Fatalf("windows %+v, new %v, look %q; want %+v", c.NewTimed.Windows, c.New, c.Look, want)
+	}
+	if p := w.openProposal("geo"); p == nil || len(p.Changes) != 1 {
+		t.Fatalf("proposal %+v", p)
+	}
+	w.accept("geo")
+
+	// The event's own traffic, three times the usual, on its day and after it.
+	w.history.series["geo all"] = times(wave(100), 3, from, until)
+	for _, at := range []time.Time{now.Add(day), from.Add(-time.Minute), from.Add(6 * time.Hour), from.Add(30 * time.Hour), until.Add(time.Hour), until.Add(5 * day)} {
+		w.clock = at
+		run := w.cron()
+		c := w.all()
+		if run.Changed != 0 || c.New == nil || c.New.Rate != 130 || !slices.Equal(c.NewTimed.Windows, want) || len(w.pub.commits) != 1 {
+			t.Errorf("at %s: changed %d, %v, windows %+v\n%s", at, run.Changed, c.New, c.NewTimed.Windows, policies.Explain(c).Text())
+		}
+	}
+	// The event is shown as a band with its peak, kept beside its window.
+	c = w.all()
+	if len(c.Flags) != 1 || c.Flags[0].Rule != "excluded" || c.Flags[0].Reason != "event launch" || c.Flags[0].Peak < 299 {
+		t.Errorf("flags %+v", c.Flags)
+	}
+	// Its line in the policy goes: so does the window.
+	w.repo.commit(w.clock, policy("geo", "  - {name: all}\n"))
+	w.clock = w.clock.Add(time.Hour)
+	w.cron()
+	if c := w.all(); len(c.NewTimed.Windows) != 0 || !c.Moves() {
+		t.Errorf("undeclared: %+v", c.NewTimed)
+	}
+}
+
+// A public holiday last week was low: nothing shrinks.
+func TestALowHolidayShrinksNothing(t *testing.T) {
+	w := one(t, 130, times(wave(100), 0.1, now.Add(-6*day), now.Add(-5*day)))
+	if run := w.cron(); run.Changed != 0 || w.all().New.Rate != 130 {
+		t.Errorf("%+v: %v", run, w.all().New)
+	}
+}
+
+func TestAnEventsWindowFollowsWhatIsDeclaredUntilItBegins(t *testing.T) {
+	from, until := now.Add(7*day), now.Add(9*day)
+	w := launch(t, 3, from, until)
+	w.cron()
+	w.accept("geo")
+	w.repo.commit(now.Add(time.Hour), event(5, from, until))
+	w.clock = now.Add(2 * time.Hour)
+	w.cron()
+	if c := w.all(); c.NewTimed.Windows[0].Rate != 650 || !c.Moves() {
+		t.Errorf("multiplied by 5 now: %+v", c.NewTimed.Windows)
+	}
+	w.accept("geo")
+	w.repo.commit(from.Add(time.Hour), event(0.5, from, until))
+	w.clock = from.Add(2 * time.Hour)
+	w.cron()
+	if c := w.all(); c.NewTimed.Windows[0].Rate != 650 || c.Moves() {
+		t.Errorf("changed while it is on: %+v", c.NewTimed.Windows)
+	}
+}
+
+func TestAnEventAsksForNoMoreThanTheCapacity(t *testing.T) {
+	from, until := now.Add(7*day), now.Add(9*day)
+	w := launch(t, 3, from, until)
+	f := event(3, from, until)
+	for path, text := range f {
+		f[path] = []byte(strings.Replace(string(text), "buckets:", "capacity: {rate: 300, reserve: 0.1}\nbuckets:", 1))
+	}
+	w.repo.commit(now.Add(-time.Minute), f)
+	w.cron()
+	if c := w.all(); len(c.NewTimed.Windows) != 1 || c.NewTimed.Windows[0].Limit != (rlc.Limit{Rate: 270, Burst: 540}) {
+		t.Errorf("windows %+v, want 270/s", c.NewTimed.Windows)
+	}
+}
+
+func TestAHeldQuotaStillGetsItsEvent(t *testing.T) {
+	w := launch(t, 2, now.Add(7*day), now.Add(9*day))
+	delete(w.history.series, "geo all")
+	w.cron()
+	if c := w.all(); c.Held != "no_data" || c.New.Rate != 130 || len(c.NewTimed.Windows) != 1 || c.NewTimed.Windows[0].Rate != 260 {
+		t.Errorf("no data: held %q, %+v", c.Held, c.NewTimed)
+	}
+	w.repo.edited["geo"] = map[string]string{"all": "ada"}
+	w.clock = now.Add(time.Hour)
+	w.cron()
+	if c := w.all(); c.Held != "human_edit" || c.Moves() {
+		t.Errorf("a person's edit: held %q, %+v", c.Held, c.NewTimed)
+	}
+}
