@@ -33,11 +33,12 @@ func (r *Reader) Counts(ctx context.Context, service string, window time.Duratio
 		by += ", caller, procedure"
 	}
 	w := fmt.Sprintf("%ds", int(max(window, time.Second).Seconds()))
-	expr := fmt.Sprintf(`sum by (%[3]s) (
+	counted := r.once(fmt.Sprintf(`
 		(increase(%[1]s[%[2]s]) and (resets(%[1]s[%[2]s]) > 0))
 		or ((last_over_time(%[1]s[%[2]s]) - (%[1]s offset %[2]s)) >= 0)
 		or last_over_time(%[1]s[%[2]s])
-	)`, m, w, by)
+	`, m, w))
+	expr := fmt.Sprintf(`sum by (%s) (%s)`, by, counted)
 	v, err := r.instant(ctx, expr, now)
 	if err != nil {
 		return nil, fmt.Errorf("count requests: %w", err)

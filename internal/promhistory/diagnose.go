@@ -350,20 +350,46 @@ func (d *diagnosis) retention(ctx context.Context) bool {
 	return true
 }
 
-// replicas looks for an HA pair whose two servers would be counted twice.
+// replicas looks for an HA pair whose two servers are counted twice: series that
+// differ by their replica alone, of which the source gives less where it is
+// narrowed to one of them.
 func (d *diagnosis) replicas(ctx context.Context) bool {
+	labels := replicaLabels
+	if own := d.r.cfg.Replica; own != "" && !slices.Contains(labels, own) {
+		labels = append([]string{own}, labels...)
+	}
 	for _, s := range d.within {
-		for _, l := range replicaLabels {
+		for _, l := range labels {
 			n, err := d.number(ctx, fmt.Sprintf("max(count without (%s) (%s))", l, s.expr), d.until)
-			if err == nil && n > 1 {
+			if err == nil && n > 1 && d.doubled(ctx, s, l) {
 				d.say("replicas", Fail, fmt.Sprintf("let the store deduplicate (Thanos: dedup=true and --query.replica-label=%s; Mimir: HA tracker), or write max without (%[1]s) around the selector", l),
 					"%s comes %.0f times, told apart by the label %s: traffic would be counted as often", s.metric, n, l)
 				return true
 			}
 		}
 	}
-	d.say("replicas", OK, "", "no series comes from more than one replica")
+	d.say("replicas", OK, "", "no series is counted for more than one replica")
 	return true
+}
+
+// doubled reports whether the source gives notably more than it does with its
+// selector narrowed to one replica.
+func (d *diagnosis) doubled(ctx context.Context, s selection, label string) bool {
+	v, err := d.r.instant(ctx, fmt.Sprintf("topk(1, count by (%s) (%s))", label, s.expr), d.until)
+	if err != nil || len(v) != 1 {
+		return true
+	}
+	_, rest, braced := strings.Cut(s.expr, "{")
+	if !braced {
+		rest = "}"
+	}
+	one := fmt.Sprintf("%s{%s=%s,%s", s.metric, label, strconv.QuoteToASCII(string(v[0].Metric[model.LabelName(label)])), rest) // a last comma is legal
+	all, err := d.number(ctx, "sum("+d.source+")", d.until)
+	if err != nil {
+		return true
+	}
+	narrowed, err := d.number(ctx, "sum("+strings.ReplaceAll(d.source, s.expr, one)+")", d.until)
+	return err != nil || all > 1.5*narrowed
 }
 
 // rule writes the recording rule that makes reading cheap, where a source is

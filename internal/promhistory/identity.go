@@ -28,8 +28,12 @@ type identity struct {
 	rules   []map[string]rlc.Pattern
 }
 
-func newIdentity(s *rlc.Service, p *rlc.Profile) *identity {
+// newIdentity takes the label of which replicas count once; "" for none.
+func newIdentity(s *rlc.Service, p *rlc.Profile, replica string) *identity {
 	i := &identity{service: s, source: digest("source", p.Sources, p.Step, p.Attributes, s.Unknown, p.Refused)}
+	if replica != "" {
+		i.source = digest("replica", replica, i.source)
+	}
 	for n := range s.Buckets {
 		i.rules = append(i.rules, patterns(&s.Buckets[n]))
 	}

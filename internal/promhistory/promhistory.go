@@ -56,8 +56,14 @@ type Config struct {
 	Auth     Auth              // how we say who we are; the zero value says nothing
 	TLS      TLS               // certificates; not together with Client
 	Params   map[string]string // sent with every request to the query API; ThanosParams are for Thanos
-	Log      *slog.Logger      // nil: nothing is logged
-	Now      func() time.Time  // compared with the server's clock; nil: time.Now
+	// Replica is the label that tells the servers of an HA pair apart behind one
+	// URL that does not deduplicate: of what differs in it alone the highest value
+	// counts at each step. Sources that are plain selectors are then read by range
+	// queries; expressions have to say max without (it) around their selectors
+	// themselves. "" for none.
+	Replica string
+	Log     *slog.Logger     // nil: nothing is logged
+	Now     func() time.Time // compared with the server's clock; nil: time.Now
 	// Each names the attributes that a bucket counts by, for Counts; ok is
 	// false where the bucket is unknown. Nil: learned from the stored series.
 	Each func(service, bucket string) (each []string, ok bool)
@@ -103,6 +109,9 @@ func New(c Config) (*Reader, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
+	if c.Replica != "" && labelName.FindString(c.Replica) != c.Replica {
+		return nil, fmt.Errorf("%w: history source: %q is no name of a label", rlc.ErrInvalid, c.Replica)
+	}
 	orElse(&c.QueryTimeout, 30*time.Second)
 	orElse(&c.ServiceTimeout, 5*time.Minute)
 	orElse(&c.MaxWait, 30*time.Second)
@@ -116,6 +125,14 @@ func New(c Config) (*Reader, error) {
 		return nil, err
 	}
 	return &Reader{cfg: c, http: h, api: v1.NewAPI(h), agreed: map[change]map[string]string{}, servings: map[string]*sync.Mutex{}}, nil
+}
+
+// once is a selection of which replicas count once.
+func (r *Reader) once(expr string) string {
+	if r.cfg.Replica == "" || expr == "" {
+		return expr
+	}
+	return "max without (" + r.cfg.Replica + ") (" + expr + ")"
 }
 
 func orElse[T int | int64 | time.Duration](v *T, missing T) {

@@ -155,7 +155,7 @@ func (r *Reader) prepare(ctx context.Context, req rlc.HistoryRequest) (*reading,
 		return nil, fmt.Errorf("%w: %s", rlc.ErrInvalid, problems[0])
 	}
 	rd := &reading{
-		r: r, req: req, matcher: matcher, ids: newIdentity(s, p), step: step,
+		r: r, req: req, matcher: matcher, ids: newIdentity(s, p, r.cfg.Replica), step: step,
 		from: req.Now.Add(-req.Lookback).UTC().Truncate(day), until: req.Now.UTC().Truncate(step),
 		labels: map[string]bool{},
 	}
@@ -167,16 +167,22 @@ func (r *Reader) prepare(ctx context.Context, req rlc.HistoryRequest) (*reading,
 		if err != nil {
 			return nil, err
 		}
+		if _, plain := plainSelector(expr); plain {
+			expr = r.once(expr)
+		}
 		rd.sources = append(rd.sources, expr)
 	}
 	for _, e := range []struct {
 		to   *string
 		expr string
-	}{{&rd.refused, p.Refused}, {&rd.healthy, p.Healthy}, {&rd.share, p.Complete}, {&rd.drops, dropsQuery(p)}} {
+	}{{&rd.refused, p.Refused}, {&rd.healthy, p.Healthy}, {&rd.share, p.Complete}, {&rd.drops, r.dropsQuery(p)}} {
 		var err error
 		if *e.to, err = expand(e.expr, s.Name); err != nil {
 			return nil, err
 		}
+	}
+	if _, plain := plainSelector(rd.refused); plain {
+		rd.refused = r.once(rd.refused)
 	}
 	rd.reads, rd.own = readLabels(p, append([]string{rd.refused}, rd.sources...)...), map[string]map[string]bool{}
 	return rd, rd.known(ctx)
@@ -184,7 +190,7 @@ func (r *Reader) prepare(ctx context.Context, req rlc.HistoryRequest) (*reading,
 
 // dropsQuery counts what our own enforcers dropped, per hour: one small query
 // more per chunk, and only where history is their counters.
-func dropsQuery(p *rlc.Profile) string {
+func (r *Reader) dropsQuery(p *rlc.Profile) string {
 	if p.Name != "rlc" {
 		return ""
 	}
@@ -193,7 +199,8 @@ func dropsQuery(p *rlc.Profile) string {
 		labels = append(labels, a.Metric...)
 	}
 	slices.Sort(labels)
-	return fmt.Sprintf(`sum by (%s) (increase(%s{service="${service}",outcome="drop"}[1h]))`, strings.Join(slices.Compact(labels), ", "), requestsTotal)
+	dropped := r.once(fmt.Sprintf(`increase(%s{service="${service}",outcome="drop"}[1h])`, requestsTotal))
+	return fmt.Sprintf(`sum by (%s) (%s)`, strings.Join(slices.Compact(labels), ", "), dropped)
 }
 
 // known lists the series of the service as it is configured now, with what the

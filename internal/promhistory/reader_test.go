@@ -430,7 +430,7 @@ func ramp(n int) []float64 {
 
 func TestOnlyTheKeysThatAnEditConcernsAreNew(t *testing.T) {
 	ids := func(s *rlc.Service, p *rlc.Profile, key string) rlc.SeriesID {
-		return newIdentity(s, p).of(0, rlc.Key{"caller": key})
+		return newIdentity(s, p, "").of(0, rlc.Key{"caller": key})
 	}
 	before := service(callers())
 	after := service(callers(), rlc.Bucket{Name: "acme", Match: exact("acme")})
@@ -440,7 +440,7 @@ func TestOnlyTheKeysThatAnEditConcernsAreNew(t *testing.T) {
 	if ids(before, profile(), "search") != ids(after, profile(), "search") {
 		t.Error("search is not concerned: its id must stay")
 	}
-	if newIdentity(before, profile()).of(0, nil) == newIdentity(after, profile()).of(0, nil) {
+	if newIdentity(before, profile(), "").of(0, nil) == newIdentity(after, profile(), "").of(0, nil) {
 		t.Error("the bucket as a whole has changed")
 	}
 	other := profile()

@@ -98,7 +98,8 @@ func addChanges(ctx context.Context, tx *sql.Tx, run rlc.Run, changes []rlc.Chan
 		c := changes[i]
 		c.RunID = run.ID
 		key := c.Key.String()
-		if err := names(c.Service, c.Bucket, key, c.Held); err != nil {
+		place := rlc.Quota{Bucket: c.Bucket, Region: c.Region}.Place() // a region's own quota is another one
+		if err := names(c.Service, place, key, c.Held); err != nil {
 			return err
 		}
 		evidence, eps, err := split(c)
@@ -109,12 +110,12 @@ func addChanges(ctx context.Context, tx *sql.Tx, run rlc.Run, changes []rlc.Chan
 		if c.Estimate != nil {
 			rate, burst = float64(c.Estimate.Rate), int64(c.Estimate.Burst)
 		}
-		logged := c.Moves() || c.Held != before[quota{c.Service, c.Bucket, key}]
+		logged := c.Moves() || c.Held != before[quota{c.Service, place, key}]
 		at := micros(c.At)
-		if _, err := add.ExecContext(ctx, run.ID, c.Service, c.Bucket, key, at, c.Held, logged, c.PolicyID, rate, burst, evidence, eps); err != nil {
+		if _, err := add.ExecContext(ctx, run.ID, c.Service, place, key, at, c.Held, logged, c.PolicyID, rate, burst, evidence, eps); err != nil {
 			return fmt.Errorf("change of %s: %w", c.ID(), err)
 		}
-		if _, err := newest.ExecContext(ctx, c.Service, c.Bucket, key, run.ID, at, c.Held); err != nil {
+		if _, err := newest.ExecContext(ctx, c.Service, place, key, run.ID, at, c.Held); err != nil {
 			return fmt.Errorf("change of %s: %w", c.ID(), err)
 		}
 	}
@@ -157,7 +158,8 @@ func (db *DB) RunChanges(ctx context.Context, runID string, heldOnly bool, p rlc
 
 // ChangeLog returns a page of one quota's history, newest first, and how many
 // entries it has: the changes that moved it, and those whose reason for
-// holding it differs from the one before.
+// holding it differs from the one before. A region's own quota is asked for by
+// its place, "bucket@region", in place of the bucket.
 func (db *DB) ChangeLog(ctx context.Context, service, bucket string, key rlc.Key, p rlc.Page) ([]rlc.Change, int, error) {
 	var w where
 	w.add("service = $?", service)
@@ -195,7 +197,8 @@ func (db *DB) LatestChanges(ctx context.Context, service string) ([]rlc.Change, 
 	return all, nil
 }
 
-// LatestChange returns one quota's newest change whole, or rlc.ErrNotFound.
+// LatestChange returns one quota's newest change whole, or rlc.ErrNotFound. A
+// region's own quota is asked for by its place, "bucket@region".
 func (db *DB) LatestChange(ctx context.Context, service, bucket string, key rlc.Key) (rlc.Change, error) {
 	c, err := one(ctx, db.read, scanWhole, `
 		SELECT c.evidence, c.episodes`+latest+`WHERE l.service = $1 AND l.bucket = $2 AND l.quota_key = $3`,

@@ -53,7 +53,7 @@ func askedRunIsAudited(t *testing.T, db *store.DB) {
 func storedTogether(t *testing.T, db *store.DB) {
 	r := run(1)
 	c := change(r, "checkout", "callers", "search")
-	filled(t, c, "Held")
+	filled(t, c, "Held", "Region", "Remove") // these make another change of it
 	p := proposal(r, "checkout", c)
 	filled(t, p)
 	stored(t, db, r, []rlc.Change{c}, p)
@@ -63,6 +63,21 @@ func storedTogether(t *testing.T, db *store.DB) {
 	same(t, "change", get(db.LatestChange(ctx(t), "checkout", "callers", key("search")))(t), c)
 	same(t, "proposal", get(db.ProposalByID(ctx(t), p.ID))(t), p)
 	same(t, "outbox", get(db.Outbox(ctx(t)))(t), []rlc.OutboxRow{{ProposalID: p.ID}})
+}
+
+// A region's own quota stands beside the one for all, in one run and after it.
+func regionsApart(t *testing.T, db *store.DB) {
+	r := run(1)
+	everywhere := change(r, "checkout", "callers", "search")
+	there := change(r, "checkout", "callers", "search")
+	there.Region, there.Remove = "eu-west-1", true
+	stored(t, db, r, []rlc.Change{everywhere, there})
+	same(t, "for all", get(db.LatestChange(ctx(t), "checkout", "callers", key("search")))(t), everywhere)
+	same(t, "the region's", get(db.LatestChange(ctx(t), "checkout", "callers@eu-west-1", key("search")))(t), there)
+	recent := get(db.Recent(ctx(t), "checkout", r.Now))(t)
+	if len(recent) != 2 || len(recent[everywhere.ID()]) != 1 || len(recent[there.ID()]) != 1 {
+		t.Errorf("recent estimates %v, want one of %s and one of %s", recent, everywhere.ID(), there.ID())
+	}
 }
 
 func refusedLeavesNothing(t *testing.T, db *store.DB) {

@@ -24,6 +24,7 @@ func Run(t *testing.T, open func(t *testing.T) *store.DB) {
 		{"a run is claimed once", claimedOnce},
 		{"a person's run leaves an audit row", askedRunIsAudited},
 		{"storing a run keeps changes, proposals and outbox together", storedTogether},
+		{"a region's own quota stands beside the one for all", regionsApart},
 		{"a refused run leaves nothing behind", refusedLeavesNothing},
 		{"a run is stored once", storedOnce},
 		{"a run finishes from any stage", finishes},
@@ -148,6 +149,9 @@ func change(r rlc.Run, service, bucket, caller string) rlc.Change {
 	return rlc.Change{
 		RunID: r.ID, Service: service, Bucket: bucket, Key: key(caller), At: r.Now,
 		Old: limit(100), New: limit(130), OldMode: rlc.Shadow, NewMode: rlc.Shadow,
+		OldTimed: rlc.Timed{Hours: &rlc.QuotaHours{From: now, Rates: []rlc.Rate{100, 120}}},
+		NewTimed: rlc.Timed{Windows: []rlc.QuotaWindow{{From: now, Until: now.Add(time.Hour), Limit: *limit(300)}}},
+		Answer:   `{"rate":131.25}`,
 		Held: "", HeldWhy: "nothing", Failed: true, Estimate: limit(131.25), Look: "level shift",
 		Reasons: []rlc.Reason{{Rule: "weekly_peak", Detail: "peak 101/s", Rate: 101, Acted: true}},
 		Why:     "weekly peak 101/s × 1.30 headroom", Policy: "historical", PolicyID: "p1", InputID: "i1",
