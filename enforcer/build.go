@@ -5,6 +5,7 @@ import (
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/enforcer/gcra"
+	"github.com/openrlc/rlc/enforcer/loop"
 	"github.com/openrlc/rlc/enforcer/match"
 )
 
@@ -15,6 +16,7 @@ type builder struct {
 	s     *active
 	attrs rlc.Attributes // as they came
 	told  rlc.Attributes // as they may leave: sensitive values hashed
+	class loop.Class     // of the request, in its quota bucket's tiers
 	r     *route
 }
 
@@ -63,6 +65,7 @@ func (e *Enforcer) build(l *loaded, s *active, attrs rlc.Attributes, values []st
 	b := e.builder(l, s, attrs)
 	r, hits := b.r, b.hits()
 	r.values, r.quota, r.key = values, hits[0].bucket, hits[0].key
+	b.class = classOf(r.quota.Tier, s.identity(b.told, "caller"))
 	of := s.labels(r.quota, b.told)
 	if !look {
 		r.series = r.quota.counts.table.get(of)
@@ -118,6 +121,7 @@ func (b *builder) add(parts []draft, h hit) []draft {
 		return parts
 	}
 	p := draft{
+		class:  b.class,
 		part:   part{bucket: k, key: h.key, limit: limit, enforce: mode == rlc.Enforce, cost: 1, who: b.who(h)},
 		source: source,
 		charge: gcra.Charge{Bucket: k.space, Key: h.id, Max: b.s.Counters.Max, Share: b.s.Counters.OnFull == "share"},
@@ -137,6 +141,9 @@ func (b *builder) add(parts []draft, h hit) []draft {
 	if k.InFlight != nil {
 		p.slot = &slot{k.space + "\x00" + h.id, k.InFlight.Max, k.InFlight.Timeout.Microseconds()}
 		return append(parts, p)
+	}
+	if k.Algorithm == rlc.DropRatio {
+		p.ratio = b.e.ratioName(b.s.Name, k.Name, h.id)
 	}
 	compiled, err := k.compile(*limit)
 	if err != nil {
@@ -181,7 +188,11 @@ func (b *builder) limitOverrides(parts []draft) []draft {
 			continue
 		}
 		p := o.draft(b.s.Name, b.who(hit{}))
+		p.class = b.class
 		p.shared = b.e.shares(gcra.TokenBucket)
+		if !p.shared && b.e.config.Loop != nil {
+			p.ratio = p.charge.Bucket // the loop is what the fleet shares
+		}
 		b.r.caps = append(b.r.caps, p.bucket)
 		parts = append(parts, p)
 	}

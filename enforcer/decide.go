@@ -1,6 +1,7 @@
 package enforcer
 
 import (
+	"math/rand/v2"
 	"time"
 
 	"github.com/openrlc/rlc"
@@ -95,8 +96,9 @@ func (d Decision) Done(cost int64) {
 
 // instant is the time of a decision, on the clocks that its parts go by.
 type instant struct {
-	micros int64 // since 1970: the counters' clock
-	second int64 // since 1970
+	micros int64  // since 1970: the counters' clock
+	second int64  // since 1970
+	draw   uint64 // random bits, the same for both worlds; 0 where none goes by a ratio
 }
 
 // Decide answers a request from the snapshot in force, charges it and counts
@@ -140,6 +142,9 @@ func (e *Enforcer) decide(t *route, r Request, at instant, d *Decision) {
 	if t.holds && !r.Peek {
 		h = &held{}
 	}
+	if t.live.ratio || t.asIf.ratio {
+		at.draw = rand.Uint64()
+	}
 	var both [2]verdict
 	live, asIf := &both[0], &both[0] // the same where there is one world
 	e.take(&t.live, at, cost, r.Peek, h, live)
@@ -166,7 +171,7 @@ func (e *Enforcer) decide(t *route, r Request, at instant, d *Decision) {
 // instantOf is a time as decisions need it.
 func instantOf(now time.Time) instant {
 	micros := now.UnixMicro()
-	return instant{micros, micros / 1e6}
+	return instant{micros: micros, second: micros / 1e6}
 }
 
 // route finds where a request goes, in the cache or by matching.

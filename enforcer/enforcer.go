@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/enforcer/loop"
 	"github.com/openrlc/rlc/enforcer/memory"
 )
 
@@ -60,6 +61,10 @@ type Config struct {
 	Log     *slog.Logger     // nil: discarded
 	Now     func() time.Time // nil: time.Now
 	Counter Counter          // the shared store; nil: every counter is in process
+	// Loop tells what to drop of drop_ratio buckets; whoever gives it joins it to
+	// an aggregator. Nil, and until it has said anything of a bucket: they are
+	// token buckets.
+	Loop *loop.Client
 }
 
 // Enforcer decides requests. It is safe for use by many goroutines.
@@ -80,6 +85,7 @@ type Enforcer struct {
 	peers      atomic.Pointer[Peers]
 	flight     flights
 	meters     meters
+	elsewhere  elsewhere
 
 	loading sync.Mutex // one document at a time; it is written to the disk
 	ticks   int        // of Run

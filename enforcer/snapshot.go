@@ -154,6 +154,9 @@ func (b *bucket) compile(l rlc.Limit) (gcra.Limit, error) {
 	if b.window != nil {
 		return *b.window, nil
 	}
+	if b.Algorithm == rlc.DropRatio {
+		return gcra.Compile(l) // until the loop has said anything
+	}
 	return gcra.CompileAs(b.Algorithm, l)
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/enforcer/gcra"
+	"github.com/openrlc/rlc/enforcer/loop"
 )
 
 // world is a set of counters with what they stand for. Its parts are charged
@@ -15,6 +16,7 @@ import (
 // by the earlier ones. Nearly every world has one stage and no slots.
 type world struct {
 	parts   []part  // the quota bucket first
+	ratio   bool    // some stage goes by the loop's ratio
 	slots   []int   // parts that are caps on what is in flight: asked first
 	stages  []stage // in process before the shared store, so that a refusal there costs no trip
 	metered bool    // some part has a meter
@@ -38,7 +40,9 @@ type draft struct {
 	part
 	charge gcra.Charge
 	source string
-	shared bool // the counter lives in the shared store
+	shared bool       // the counter lives in the shared store
+	class  loop.Class // of the request
+	ratio  string     // not "": the loop's name of the bucket, which it tells what to drop of
 }
 
 // stage is a group of counters in one store that are charged with the same
@@ -50,6 +54,7 @@ type stage struct {
 	cost    int64
 	shared  bool
 	after   bool
+	ratio   *ratio // not nil: the loop decides, once it has said anything
 	local   atomic.Pointer[local]
 }
 
@@ -57,9 +62,9 @@ type stage struct {
 // world's parts.
 type verdict struct {
 	gcra.Tally
-	fell   uint64        // parts whose store did not answer
-	reason reason        // why it did not
-	closed bool          // refused for that alone
+	fell   uint64 // parts whose store did not answer
+	reason reason // why it did not
+	closed bool   // refused for that alone
 }
 
 // newWorld groups limits into stages. The world in which all enforce has
@@ -69,8 +74,8 @@ func (e *Enforcer) newWorld(drafts []draft, asIf, look bool) world {
 		return world{}
 	}
 	type kind struct {
-		shared, after bool
-		cost          int64
+		shared, after, ratio bool
+		cost                 int64
 	}
 	w := world{parts: make([]part, len(drafts))}
 	var kinds []kind
@@ -88,7 +93,7 @@ func (e *Enforcer) newWorld(drafts []draft, asIf, look bool) world {
 			w.slots = append(w.slots, i)
 			continue
 		}
-		k := kind{d.shared, p.after, p.cost}
+		k := kind{d.shared, p.after, d.ratio != "", p.cost}
 		if groups[k] == nil {
 			kinds = append(kinds, k)
 		}
@@ -112,6 +117,10 @@ func (e *Enforcer) newWorld(drafts []draft, asIf, look bool) world {
 			}
 		}
 		st.set = e.store(k.shared).Set(st.charges)
+		if k.ratio {
+			st.ratio = e.newRatio(drafts, st.parts, asIf, look)
+			w.ratio = w.ratio || st.ratio != nil
+		}
 	}
 	return w
 }
@@ -196,6 +205,9 @@ func (e *Enforcer) ask(w *world, st *stage, at instant, cost int64, peek bool, v
 	n := cost * st.cost
 	if peek {
 		n = 0
+	}
+	if st.ratio != nil && st.ratio.ask(w, st, at, n, peek, v) {
+		return nil // counted by the loop: there is nothing to give back
 	}
 	set := st.set
 	// The deadline of the hot path belongs to the store: a context would cost

@@ -11,7 +11,6 @@ import (
 // deletes its line.
 func unsupported() []string {
 	return []string{
-		"algorithm drop_ratio",
 		"failover",
 		"freeze",
 		"targets",

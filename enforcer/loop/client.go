@@ -89,6 +89,13 @@ func (c *Client) Handle(p Path) *Handle {
 	return h
 }
 
+// Find finds the handle of a path, nil where nobody has asked for it.
+func (c *Client) Find(p Path) *Handle {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.handles[p.Join()]
+}
+
 // chain finds or makes the buckets of a path. The caller holds mu.
 func (c *Client) chain(p Path) *[]*bucket {
 	chain := make([]*bucket, len(p))
@@ -222,6 +229,7 @@ func (c *Client) Apply(d Directives, now time.Duration) {
 			v.Keep = keepAll
 		}
 		b.setKeep(v.Keep)
+		b.room.Store(int64(max(0, sane(v.Limit)-sane(v.Load))))
 		b.local.on.Store(false)
 		for _, h := range b.handles {
 			h.set()

@@ -22,6 +22,7 @@ type Handle struct {
 	client *Client
 	path   Path
 	chain  atomic.Pointer[[]*bucket] // replaced when a parked handle comes back
+	known  atomic.Bool               // there is a directive for every bucket of the path
 	parked atomic.Bool               // not reported; the next request makes it so
 	report reporting
 }
@@ -79,6 +80,42 @@ func (h *Handle) Keep(c Class) float64 {
 	return k
 }
 
+// Look is Take for a request that is neither counted nor charged.
+func (h *Handle) Look(c Class, draw uint64) int {
+	if c >= Classes {
+		c = Normal
+	}
+	if draw>>32 < h.keep[c].Load() {
+		return Admitted
+	}
+	kept := 1.0
+	for i, b := range h.buckets() {
+		if b.local.on.Load() {
+			if b.local.tokens.Load() < milli {
+				return i
+			}
+			continue
+		}
+		if kept *= b.share(c); draw>>32 >= threshold(kept) {
+			return i
+		}
+	}
+	return Admitted
+}
+
+// Directed reports whether every bucket of the path has a directive. A request
+// whose path has none is counted and forwarded.
+func (h *Handle) Directed() bool { return h.known.Load() }
+
+// Room is how many requests the bucket at a position could take in the next
+// second beyond what is offered, as was last told; 0 where it is at its limit.
+func (h *Handle) Room(position int) int64 {
+	if chain := h.buckets(); position < len(chain) {
+		return chain[position].room.Load()
+	}
+	return 0
+}
+
 // refuse finds which bucket refuses, if any does after all.
 func (h *Handle) refuse(c Class, n, draw, at uint64) int {
 	if h.parked.Load() {
@@ -127,10 +164,12 @@ func (h *Handle) read(offered *[Classes]uint64, dropped []uint64) {
 
 // set computes the thresholds from the buckets' shares.
 func (h *Handle) set() {
-	closer := h.parked.Load()
+	closer, known := h.parked.Load(), len(h.path) == len(h.buckets())
 	for _, b := range h.buckets() {
 		closer = closer || b.local.on.Load()
+		known = known && b.known
 	}
+	h.known.Store(known)
 	for c := range h.keep {
 		if closer {
 			h.keep[c].Store(0)
@@ -151,6 +190,7 @@ type bucket struct {
 	directive Directive
 	heard     time.Duration // when the directive came
 	known     bool          // there is a directive
+	room      atomic.Int64  // requests
 	handles   []*Handle
 	rate      float64 // offered here over the last second, requests/s
 }

@@ -1,0 +1,155 @@
+package enforcer
+
+import (
+	"strings"
+	"time"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/enforcer/gcra"
+	"github.com/openrlc/rlc/enforcer/loop"
+)
+
+// ratio is a stage whose buckets the drop-ratio loop decides. Its set stands in
+// until the loop has said something of each: a bucket that goes from a token
+// bucket to the loop is limited all the time.
+type ratio struct {
+	handle *loop.Handle
+	class  loop.Class
+}
+
+// retryRatio is what a request is told to wait that the ratio refused: by then
+// the loop has closed. Whoever answers adds the jitter.
+const retryRatio = time.Second
+
+// ratioName is the loop's name of a bucket's key, "" where there is no loop. It
+// names no zone or region: the loop compares each at its own tier.
+func (e *Enforcer) ratioName(service, bucket, id string) string {
+	if e.config.Loop == nil {
+		return ""
+	}
+	return service + "\x00" + bucket + "\x00" + id
+}
+
+// newRatio finds the loop's handle for some parts of a world, in their order: a
+// quota bucket before the caps around it. It is nil for a look at what nobody
+// has asked for yet.
+func (e *Enforcer) newRatio(drafts []draft, parts []int, asIf, look bool) *ratio {
+	path := make(loop.Path, len(parts))
+	for i, j := range parts {
+		path[i] = drafts[j].ratio
+		if asIf {
+			path[i] = asIfPrefix + path[i]
+		}
+	}
+	r := &ratio{class: drafts[parts[0]].class}
+	if look {
+		r.handle = e.config.Loop.Find(path)
+	} else {
+		r.handle = e.config.Loop.Handle(path)
+	}
+	if r.handle == nil {
+		return nil
+	}
+	return r
+}
+
+// ask decides by the ratio and enters what it says into v. It reports false
+// where the loop has said nothing yet; the request is then counted, so that it
+// will, and the stage's set is to decide.
+func (r *ratio) ask(w *world, st *stage, at instant, n int64, peek bool, v *verdict) bool {
+	by := loop.Admitted
+	if peek {
+		by = r.handle.Look(r.class, at.draw)
+	} else {
+		by = r.handle.Take(r.class, uint64(n), at.draw)
+	}
+	if !r.handle.Directed() {
+		return false
+	}
+	var t gcra.Tally
+	if by == loop.Admitted {
+		t.Remaining = r.handle.Room(0)
+	} else {
+		t.Add(by, gcra.Verdict{Wait: retryRatio})
+	}
+	if len(st.parts) == len(w.parts) {
+		v.Tally = t
+	} else {
+		v.merge(st.parts, t)
+	}
+	return true
+}
+
+// classOf is the priority of a caller in a bucket's tiers.
+func classOf(t rlc.Tier, caller string) loop.Class {
+	for _, tier := range []struct {
+		callers []string
+		class   loop.Class
+	}{{t.Critical, loop.Critical}, {t.Batch, loop.Batch}} {
+		for _, pattern := range tier.callers {
+			prefix, any := strings.CutSuffix(pattern, "*")
+			if caller != "" && (caller == pattern || any && strings.HasPrefix(caller, prefix)) {
+				return tier.class
+			}
+		}
+	}
+	return loop.Normal
+}
+
+// LoopLimit is what the snapshot and the overrides in force say of a bucket by
+// the loop's name, for a zone's or region's data planes; false where it is no
+// drop_ratio bucket with a limit. A controller asks it.
+func (e *Enforcer) LoopLimit(name string, at loop.Place) (loop.Setting, bool) {
+	name = strings.TrimPrefix(name, asIfPrefix)
+	now := e.now()
+	l := e.current(now)
+	if l == nil {
+		return loop.Setting{}, false
+	}
+	if rest, ok := strings.CutPrefix(name, overrideSpace); ok {
+		id, service, _ := strings.Cut(rest, "\x00")
+		return l.loopOverride(id, service)
+	}
+	service, rest, _ := strings.Cut(name, "\x00")
+	bucket, id, _ := strings.Cut(rest, "\x00")
+	s := e.elsewhere.service(l.compiled, place{at.Zone, at.Region}, service)
+	if s == nil {
+		return loop.Setting{}, false
+	}
+	for i := range s.buckets {
+		b := &s.buckets[i]
+		if b.Name != bucket || b.Algorithm != rlc.DropRatio {
+			continue
+		}
+		limit, _, _ := l.limit(s, b, id)
+		if limit == nil {
+			return loop.Setting{}, false
+		}
+		return loop.Setting{Rate: float64(limit.Rate), Scope: loopScope(b.Scope)}, true
+	}
+	return loop.Setting{}, false
+}
+
+func loopScope(scope string) loop.Scope {
+	switch scope {
+	case rlc.ScopeZone:
+		return loop.Zone
+	case rlc.ScopeRegion:
+		return loop.Region
+	}
+	return loop.Global
+}
+
+// loopOverride is the limit that an override sets, for a service.
+func (l *loaded) loopOverride(id, service string) (loop.Setting, bool) {
+	s := l.services[service]
+	if s == nil {
+		return loop.Setting{}, false
+	}
+	for _, o := range s.overrides {
+		if o.ID == id && o.Action == LimitAction && o.stands(l.at) {
+			return loop.Setting{Rate: float64(o.limit().Rate)}, true
+		}
+	}
+	return loop.Setting{}, false
+}

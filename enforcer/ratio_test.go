@@ -1,0 +1,208 @@
+package enforcer_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/enforcer"
+	"github.com/openrlc/rlc/enforcer/loop"
+)
+
+const (
+	ratioBucket = "  - {name: b, each: [caller], algorithm: drop_ratio, limit: {rate: 100, burst: 10}}\n"
+	tokenBucket = "  - {name: b, each: [caller], limit: {rate: 100, burst: 10}}\n"
+	ratioCap    = "  - {name: all, role: cap, algorithm: drop_ratio, limit: {rate: 500, burst: 500}}\n"
+
+	ratioName = "s\x00b\x00b/caller=search"
+	capName   = "s\x00all\x00all"
+	asIf      = "\x00as-if "
+)
+
+// told is a word of the loop on some buckets, by their loop names.
+func told(seq uint64, keep map[string]float64) loop.Directives {
+	d := loop.Directives{Epoch: 1, Seq: seq}
+	for name, k := range keep {
+		d.List = append(d.List, loop.Directive{Bucket: name, Limit: 100, Load: 60, Keep: loop.Keep{1, k, loop.MinKeep}})
+	}
+	return d
+}
+
+func onLoop(t *testing.T, body string) (*enforcer.Enforcer, *loop.Client) {
+	t.Helper()
+	c := loop.NewClient(loop.ClientConfig{Node: "n"})
+	e, _ := start(t, enforcer.Config{Loop: c})
+	load(t, e, snap(1, policy("s", body)))
+	return e, c
+}
+
+// share is the part of n requests with this outcome.
+func share(e *enforcer.Enforcer, n int, of enforcer.Outcome) float64 {
+	hits := 0
+	for range n {
+		if e.Decide(enforcer.Request{Service: "s", Attributes: search}).Outcome == of {
+			hits++
+		}
+	}
+	return float64(hits) / float64(n)
+}
+
+func near(t *testing.T, what string, got, want float64) {
+	t.Helper()
+	if math.Abs(got-want) > 0.03 {
+		t.Errorf("%s: %.3f, want %.3f", what, got, want)
+	}
+}
+
+func TestWithoutALoopARatioIsATokenBucket(t *testing.T) {
+	e, _ := start(t, enforcer.Config{})
+	load(t, e, snap(1, policy("s", "defaults: {mode: enforce}\nbuckets:\n"+ratioBucket)))
+	wantOutcomes(t, "a burst of 10", ask(e, 30, "s", search), 10, 20, 0)
+}
+
+func TestTheLoopDecidesOnceItHasSpoken(t *testing.T) {
+	e, c := onLoop(t, "defaults: {mode: enforce}\nbuckets:\n"+ratioBucket)
+	wantOutcomes(t, "nothing said yet: a token bucket", ask(e, 30, "s", search), 10, 20, 0)
+	c.Apply(told(1, map[string]float64{ratioName: 0.3}), time.Second)
+	near(t, "dropped at a ratio of 0.7", share(e, 5000, enforcer.Drop), 0.7)
+	for {
+		d := e.Decide(enforcer.Request{Service: "s", Attributes: search})
+		if d.Outcome == enforcer.Admit {
+			if d.Remaining != 40 || d.Limit.Rate != 100 {
+				t.Errorf("admitted with %d left of %v, want 100 − 60", d.Remaining, d.Limit)
+			}
+			continue
+		}
+		if d.Bucket != "b" || d.Key["caller"] != "search" || d.RetryAfter != time.Second || d.Enforced.Bucket != "b" {
+			t.Errorf("refused by %s %v, retry after %v", d.Bucket, d.Key, d.RetryAfter)
+		}
+		break
+	}
+	report, _ := c.Tick(2 * time.Second)
+	if len(report.Paths) != 1 || report.Paths[0].Offered[loop.Normal] < 5030 {
+		t.Errorf("reported %+v, want every request, those before the first word among them", report.Paths)
+	}
+}
+
+func TestAPeekAtARatioLeavesNoTrace(t *testing.T) {
+	e, c := onLoop(t, "defaults: {mode: enforce}\nbuckets:\n"+ratioBucket)
+	for range 100 {
+		e.Decide(enforcer.Request{Service: "s", Attributes: search, Peek: true})
+	}
+	if c.Find(loop.Path{ratioName}) != nil {
+		t.Error("a peek made a handle")
+	}
+	ask(e, 1, "s", search)
+	c.Apply(told(1, map[string]float64{ratioName: 0.5}), time.Second)
+	c.Tick(time.Second)
+	drops := 0
+	for range 2000 {
+		if e.Decide(enforcer.Request{Service: "s", Attributes: search, Peek: true}).Outcome == enforcer.Drop {
+			drops++
+		}
+	}
+	near(t, "peeks refused at 0.5", float64(drops)/2000, 0.5)
+	if r, _ := c.Tick(3 * time.Second); len(r.Paths) > 0 && r.Paths[0].Offered[loop.Normal] != 1 {
+		t.Errorf("peeks were counted: %+v", r.Paths)
+	}
+}
+
+// In shadow the ratio that would be drops virtually: as many as it would drop.
+func TestShadowDropsByTheRatioThatWouldBe(t *testing.T) {
+	e, c := onLoop(t, "buckets:\n"+ratioBucket)
+	ask(e, 1, "s", search)
+	c.Apply(told(1, map[string]float64{asIf + ratioName: 0.25}), time.Second)
+	near(t, "virtual drops at 0.75", share(e, 5000, enforcer.VirtualDrop), 0.75)
+	if n := share(e, 1000, enforcer.Drop); n != 0 {
+		t.Errorf("%v dropped in shadow", n)
+	}
+}
+
+// What the live world drops, the world in which all enforce drops as well: one
+// draw decides both.
+func TestBothWorldsGoByOneDraw(t *testing.T) {
+	e, c := onLoop(t, "defaults: {mode: enforce}\nbuckets:\n"+ratioBucket+"  - {name: all, role: cap, mode: shadow, algorithm: drop_ratio, limit: {rate: 500, burst: 500}}\n")
+	ask(e, 1, "s", search)
+	c.Apply(told(1, map[string]float64{ratioName: 0.5, asIf + ratioName: 0.5, asIf + capName: 0.5}), time.Second)
+	counts := map[enforcer.Outcome]int{}
+	for range 8000 {
+		counts[e.Decide(enforcer.Request{Service: "s", Attributes: search}).Outcome]++
+	}
+	// 0.5 pass the quota; of those, 0.5 would be dropped by the cap.
+	near(t, "dropped", float64(counts[enforcer.Drop])/8000, 0.5)
+	near(t, "virtually dropped", float64(counts[enforcer.VirtualDrop])/8000, 0.25)
+}
+
+func TestAQuotaAndItsCapAreOnePath(t *testing.T) {
+	e, c := onLoop(t, "defaults: {mode: enforce}\nbuckets:\n"+ratioBucket+ratioCap)
+	ask(e, 1, "s", search)
+	c.Apply(told(1, map[string]float64{ratioName: 0.8, capName: 0.5}), time.Second)
+	by := map[string]int{}
+	for range 8000 {
+		if d := e.Decide(enforcer.Request{Service: "s", Attributes: search}); d.Outcome == enforcer.Drop {
+			by[d.Bucket]++
+		}
+	}
+	near(t, "dropped by the quota", float64(by["b"])/8000, 0.2)
+	near(t, "dropped by the cap", float64(by["all"])/8000, 0.4) // half of what is left
+}
+
+// A live bucket goes from a token bucket to the loop and back without a
+// restart: counters go on, and it is limited all the time.
+func TestChangingTheAlgorithmOfALiveBucket(t *testing.T) {
+	c := loop.NewClient(loop.ClientConfig{Node: "n"})
+	e, _ := start(t, enforcer.Config{Loop: c})
+	head := "defaults: {mode: enforce}\nbuckets:\n"
+	load(t, e, snap(1, policy("s", head+tokenBucket)))
+	wantOutcomes(t, "token bucket", ask(e, 20, "s", search), 10, 10, 0)
+	load(t, e, snap(2, policy("s", head+ratioBucket)))
+	wantOutcomes(t, "ratio, nothing said yet: its debt stands", ask(e, 20, "s", search), 0, 20, 0)
+	c.Apply(told(1, map[string]float64{ratioName: 1}), time.Second)
+	wantOutcomes(t, "ratio", ask(e, 20, "s", search), 20, 0, 0)
+	load(t, e, snap(3, policy("s", head+tokenBucket)))
+	wantOutcomes(t, "token bucket again", ask(e, 20, "s", search), 0, 20, 0)
+	wantMetrics(t, e, map[string]string{
+		`rlc_enforcer_requests_total{bucket="b",caller="search",outcome="admit",procedure="",service="s"}`: "30",
+		`rlc_enforcer_requests_total{bucket="b",caller="search",outcome="drop",procedure="",service="s"}`:  "50",
+	})
+}
+
+func TestTiersArePriorities(t *testing.T) {
+	e, c := onLoop(t, "defaults: {mode: enforce}\nbuckets:\n  - {name: b, match: {procedure: P}, algorithm: drop_ratio, tier: {critical: [\"pay/*\"], batch: [etl]}, limit: {rate: 100, burst: 10}}\n")
+	at := func(caller string) rlc.Attributes { return rlc.Attributes{"caller": caller, "procedure": "P"} }
+	ask(e, 1, "s", at("web"))
+	c.Apply(told(1, map[string]float64{"s\x00b\x00b": 0.5}), time.Second)
+	wantOutcomes(t, "critical", ask(e, 500, "s", at("pay/cards")), 500, 0, 0)
+	for caller, want := range map[string]float64{"web": 0.5, "etl": 0, "etl2": 0.5, "pay": 0.5} {
+		got := 0
+		for range 3000 {
+			if e.Decide(enforcer.Request{Service: "s", Attributes: at(caller)}).Outcome == enforcer.Admit {
+				got++
+			}
+		}
+		near(t, caller+" admitted", float64(got)/3000, want)
+	}
+}
+
+func TestLoopLimits(t *testing.T) {
+	e, _ := start(t, enforcer.Config{})
+	if _, ok := e.LoopLimit(ratioName, loop.Place{}); ok {
+		t.Error("a limit without a snapshot")
+	}
+	load(t, e, snap(1, policy("s", "buckets:\n"+ratioBucket+"  - {name: all, role: cap, scope: zone, algorithm: drop_ratio, limit: {rate: 500, burst: 500}}\n  - {name: other, role: cap, limit: {rate: 1, burst: 1}}\n")))
+	for name, want := range map[string]loop.Setting{
+		ratioName:        {Rate: 100},
+		asIf + ratioName: {Rate: 100},
+		capName:          {Rate: 500, Scope: loop.Zone},
+	} {
+		if got, ok := e.LoopLimit(name, loop.Place{Zone: "z", Region: "r"}); !ok || got != want {
+			t.Errorf("%q: %+v (%v), want %+v", name, got, ok, want)
+		}
+	}
+	for _, name := range []string{"", "s", "s\x00b", "no\x00b\x00b", "s\x00no\x00no", "s\x00other\x00other", "\x00override gone\x00s"} {
+		if got, ok := e.LoopLimit(name, loop.Place{}); ok && name != "s\x00b" {
+			t.Errorf("%q: %+v, want none", name, got)
+		}
+	}
+}
