@@ -28,10 +28,10 @@ func newScript(source, with string) script {
 	return script{text, hex.EncodeToString(sum[:])}
 }
 
-// query is one script call, for the keys of one shard.
+// query is one script call, for keys of one shard.
 type query struct {
 	script *script
-	slot   uint16 // of its first key
+	slot   uint16 // of its key
 	keys   []string
 	args   []string
 }
@@ -131,24 +131,69 @@ func (c *Counter) judge(queries []query, answers []answer, fate error) error {
 
 // exchange sends queries and takes their answers.
 func (c *Counter) exchange(queries []query, undo bool) []answer {
-	answers := make([]answer, len(queries))
 	ctx := context.Background() // whoever waits has a deadline; nothing waits behind the library's
 	dialling, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	client, err := c.conn.Client(dialling)
 	if err != nil {
+		answers := make([]answer, len(queries))
 		e := c.failure(err)
 		for i := range answers {
 			answers[i].err = e
 		}
 		return answers
 	}
-	c.cluster.Store(client.Mode() == rueidis.ClientModeCluster)
-	c.run(ctx, client, queries, answers)
-	if undo && len(queries) > 1 {
-		c.undo(ctx, client, queries, answers)
+	cluster := client.Mode() == rueidis.ClientModeCluster
+	c.cluster.Store(cluster)
+	calls, shared := queries, []int(nil)
+	if !cluster && len(queries) > 1 {
+		calls, shared = c.merge(queries)
 	}
-	return answers
+	answers := make([]answer, len(calls))
+	c.run(ctx, client, calls, answers)
+	if undo && len(calls) > 1 {
+		c.undo(ctx, client, calls, answers)
+	}
+	if shared == nil {
+		return answers
+	}
+	out := make([]answer, len(queries))
+	for i, at := range shared {
+		out[i] = answers[at]
+		if n := out[i].numbers; n != nil && len(calls[at].keys) > 1 {
+			// The j-th of its call: the call's first two numbers and its own four.
+			j := 0
+			for _, before := range shared[:i] {
+				if before == at {
+					j++
+				}
+			}
+			out[i].numbers = append(n[:2:2], n[2+4*j:6+4*j]...)
+		}
+	}
+	return out
+}
+
+// merge joins the queries that one server can answer in one atomic call, and
+// says which call each went into.
+func (c *Counter) merge(queries []query) (calls []query, at []int) {
+	first := -1
+	for _, q := range queries {
+		switch {
+		case q.script != &c.main:
+			at = append(at, len(calls))
+			calls = append(calls, q)
+		case first < 0:
+			first = len(calls)
+			at = append(at, first)
+			calls = append(calls, q)
+		default:
+			at = append(at, first)
+			calls[first].keys = append(calls[first].keys, q.keys...)
+			calls[first].args = append(calls[first].args, q.args[header:]...)
+		}
+	}
+	return calls, at
 }
 
 // run calls each script by its hash, and once more by its text where the hash

@@ -174,8 +174,7 @@ func pause(l *gcra.Limit, ahead time.Duration) int64 {
 
 // askLease calls the script.
 func (c *Counter) askLease(ctx context.Context, p *part, now, wants, has, least int64) ([]int64, error) {
-	q := query{script: &c.main, slot: p.slot, keys: []string{p.name}}
-	q.args = p.append([]string{opLease, decimal(wants), decimal(has)}, c, now)
+	q := p.query(c, opLease, wants, has, now)
 	q.args[header+width-1] = decimal(max(least, 1))
 	answers, err := c.askEven(context.WithoutCancel(ctx), []query{q}, false)
 	if err != nil {

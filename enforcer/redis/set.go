@@ -219,66 +219,51 @@ func (s *Set) never() (t gcra.Tally, never bool) {
 
 // ask charges the parts in which, or none of them, and enters their verdicts.
 func (s *Set) ask(ctx context.Context, op string, now, cost int64, which uint64, verdicts []gcra.Verdict) error {
-	queries, index := s.queries(op, decimal(cost), "0", now, which)
-	answers, err := s.counter.ask(ctx, queries, op == opTake)
+	answers, err := s.counter.ask(ctx, s.queries(op, cost, 0, now, which), op == opTake)
 	if err != nil {
 		return err
 	}
 	s.counter.ahead.Store(answers[0].numbers[1] - now)
-	all := true
+	all, refused := true, false
 	for _, a := range answers {
 		all = all && a.ok()
 	}
-	asked := cost
 	if op == opPeek {
-		asked = 0
+		cost = 0
 	}
-	for q, a := range answers {
-		refusals := 0
-		for j, i := range index[q] {
-			v := s.parts[i].verdict(a.numbers, j, asked)
-			if all {
-				v.OK = true // the script's word, which charged
-			} else if !v.OK {
-				refusals++
-			}
-			verdicts[i] = v
+	first := bits.TrailingZeros64(which)
+	for i, q := first, 0; i < len(s.parts); i++ {
+		if which&(1<<i) == 0 {
+			continue
 		}
-		if !a.ok() && refusals == 0 {
-			verdicts[index[q][0]].OK = false
-		}
+		v := s.parts[i].verdict(answers[q].numbers, cost)
+		v.OK = v.OK || all // the script's word, which charged
+		refused = refused || !v.OK
+		verdicts[i] = v
+		q++
+	}
+	if !all && !refused {
+		verdicts[first].OK = false // by a rounding apart; the script's word, again
 	}
 	return nil
 }
 
-// queries are the script calls for the parts in which: one for those that can
-// share one, and which parts each is for.
-func (s *Set) queries(op, n, third string, now int64, which uint64) (queries []query, index [][]int) {
-	apart := s.counter.cluster.Load()
-	shared := -1
+// queries are the script calls for the parts in which, in their order.
+func (s *Set) queries(op string, n, third, now int64, which uint64) []query {
+	queries := make([]query, 0, len(s.parts))
 	for i := range s.parts {
-		if which&(1<<i) == 0 {
-			continue
+		if p := &s.parts[i]; which&(1<<i) != 0 {
+			queries = append(queries, p.query(s.counter, op, n, third, now))
 		}
-		p := &s.parts[i]
-		q := len(queries)
-		if !apart && p.script == &s.counter.main {
-			if shared < 0 {
-				shared = q
-			}
-			q = shared
-		}
-		if q == len(queries) {
-			args := make([]string, header, header+width*len(s.parts))
-			args[0], args[1], args[2] = op, n, third
-			queries = append(queries, query{script: p.script, slot: p.slot, args: args})
-			index = append(index, nil)
-		}
-		queries[q].keys = append(queries[q].keys, p.name)
-		queries[q].args = p.append(queries[q].args, s.counter, now)
-		index[q] = append(index[q], i)
 	}
-	return queries, index
+	return queries
+}
+
+// query is the script call for one counter.
+func (p *part) query(c *Counter, op string, n, third, now int64) query {
+	args := make([]string, header, header+width)
+	args[0], args[1], args[2] = op, decimal(n), decimal(third)
+	return query{script: p.script, slot: p.slot, keys: []string{p.name}, args: p.append(args, c, now)}
 }
 
 // append adds the part's arguments.
@@ -304,11 +289,11 @@ func (p *part) append(args []string, c *Counter, now int64) []string {
 	return args
 }
 
-// verdict is what an answer says of the part, its j-th key, by the arithmetic
-// that every counter shares.
-func (p *part) verdict(numbers []int64, j int, cost int64) gcra.Verdict {
+// verdict is what an answer says of the part, by the arithmetic that every
+// counter shares.
+func (p *part) verdict(numbers []int64, cost int64) gcra.Verdict {
 	l := &p.charge.Limit
-	now, of := numbers[1], numbers[2+4*j:]
+	now, of := numbers[1], numbers[2:]
 	if l.Kind() == gcra.SlidingLog {
 		asked := max(cost, 1)
 		free := max(l.Burst()-of[0], 0)
@@ -344,7 +329,6 @@ func (s *Set) Settle(ctx context.Context, now, by int64) error {
 	}
 	by = min(max(by, -most), rlc.MaxRate)
 	at := max(now+s.counter.ahead.Load(), 0)
-	queries, _ := s.queries(opSettle, decimal(by), decimal(at), now, 1<<len(s.parts)-1)
-	_, err := s.counter.ask(ctx, queries, false)
+	_, err := s.counter.ask(ctx, s.queries(opSettle, by, at, now, 1<<len(s.parts)-1), false)
 	return err
 }
