@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/openrlc/rlc"
@@ -64,5 +67,60 @@ func TestEvaluationLearnsOnlyFromBeforeTheOrigin(t *testing.T) {
 	e.Policy.Kind = "astrology"
 	if err := e.Write(context.Background(), &out); !errors.Is(err, rlc.ErrInvalid) {
 		t.Errorf("an unknown kind: %v", err)
+	}
+}
+
+func TestEvaluationWritesEveryHourOfAForecastAndWhatWouldBePublished(t *testing.T) {
+	start := time.Date(2026, 1, 5, 0, 0, 0, 0, time.UTC)
+	var rows strings.Builder
+	rows.WriteString("timestamp_rfc3339,rps\n")
+	for i := range 4 * 7 * 24 {
+		fmt.Fprintf(&rows, "%s,%d\n", start.Add(time.Duration(i)*hour).Format(time.RFC3339), 10+i%2*10)
+	}
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, fstest.MapFS{
+		"csv/web.csv":       {Data: []byte(rows.String())},
+		"origins_daily.csv": {Data: []byte("series,step_s,train_start,origin,test_end\nweb,3600,2026-01-05T00:00:00Z,2026-02-02T00:00:00Z,2026-02-02T03:00:00Z\n")},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	write := func(published bool, schedule string) []string {
+		t.Helper()
+		e := Evaluation{Traces: dir, Protocol: "daily", Published: published, Policy: rlc.PolicySpec{Kind: "predictive", Params: rlc.Params{"headroom": 0.5, "schedule": schedule}}}
+		var out bytes.Buffer
+		if err := e.Write(context.Background(), &out); err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+		if lines[0] != "series,origin,timestamp,q50,q99" || len(lines) != 4 {
+			t.Fatalf("%q, want a row for each of three hours", lines)
+		}
+		var limits []string
+		for i, l := range lines[1:] {
+			f := strings.Split(l, ",")
+			if want := fmt.Sprintf("web,2026-02-02T00:00:00Z,2026-02-02T%02d:00:00Z,%d", i, 10+i%2*10); strings.Join(f[:4], ",") != want {
+				t.Errorf("row %q, want %s", l, want)
+			}
+			v, err := strconv.ParseFloat(f[4], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			limits = append(limits, fmt.Sprintf("%.0f", v))
+		}
+		return limits
+	}
+	for _, c := range []struct {
+		published bool
+		schedule  string
+		want      []string
+	}{
+		{false, "static", []string{"10", "20", "10"}}, // the forecast
+		{false, "hourly", []string{"10", "20", "10"}},
+		{true, "static", []string{"30", "30", "30"}}, // 20 × 1.5
+		{true, "hourly", []string{"15", "30", "15"}},
+	} {
+		if got := write(c.published, c.schedule); !slices.Equal(got, c.want) {
+			t.Errorf("published %v, %s: %v, want %v", c.published, c.schedule, got, c.want)
+		}
 	}
 }
