@@ -37,12 +37,11 @@ func (e *Enforcer) Headers(h http.Header, service string, d Decision) {
 	if d.Bucket != "" {
 		b = f.end(HeaderBucket, appendText(b, d.Bucket, false))
 	}
-	if in := d.Enforced; in.Limit != nil {
-		quota, window := in.Policy()
-		b = appendParameter(appendItem(b, service, in.Bucket), ";q=", quota)
-		b = f.end(HeaderPolicy, appendParameter(b, ";w=", window))
-		b = appendParameter(appendItem(b, service, in.Bucket), ";r=", max(in.Remaining, 0))
-		b = f.end(HeaderLimit, appendParameter(b, ";t=", in.Reset(d.Outcome == Drop)))
+	if t, ok := e.Tell(service, &d); ok {
+		b = appendParameter(appendItem(b, service, t.Bucket), ";q=", t.Quota)
+		b = f.end(HeaderPolicy, appendParameter(b, ";w=", t.Window))
+		b = appendParameter(appendItem(b, service, t.Bucket), ";r=", t.Remaining)
+		b = f.end(HeaderLimit, appendParameter(b, ";t=", t.Reset))
 	}
 	if d.Outcome == Drop {
 		b = f.end(HeaderRetryAfter, strconv.AppendInt(b, RetryAfter(d), 10))
@@ -70,41 +69,80 @@ const hour = 3600
 // hour. Jitter of up to half the wait keeps refused clients from coming back
 // as one. It differs from call to call.
 func RetryAfter(d Decision) int64 {
-	t := max(d.Enforced.Reset(true), min(ceil(d.RetryAfter, time.Second), hour))
+	t := min(max(ceil(d.RetryAfter, time.Second), 1), hour)
 	return min(t+rand.Int64N(max(t/2, 1)+1), hour)
 }
 
-// Policy is the limit's rate as whole requests in whole seconds: the shortest
-// of a few windows in which it is exact, else the longest, rounded down. It is
-// 0 in an hour where nothing is limited.
-func (s Standing) Policy() (quota, seconds int64) {
-	if s.Limit == nil {
-		return 0, hour
-	}
-	return perWindow(s.Limit.Rate)
+// Told is what a client may be told of its standing, and can pace itself by.
+type Told struct {
+	Bucket    string
+	Quota     int64    // whole requests in Window; rounded down where it must be
+	Window    int64    // seconds
+	Rate      rlc.Rate // what Quota in Window stands for
+	Remaining int64    // whole tokens left
+	// Reset is in how many whole seconds the standing is better, from 1 to
+	// 3600: for a dropped request, when it would be admitted; else when a
+	// window's worth is there again, or the burst where that is less.
+	Reset int64
 }
 
-// Reset is in how many whole seconds the standing is better, from 1 to 3600:
-// for a dropped request, when it would be admitted; else when one window's
-// worth is there again, or the burst where that is less.
-func (s Standing) Reset(dropped bool) int64 {
-	t := ceil(bounded(s.Wait), time.Second)
-	if !dropped && s.Limit != nil && s.Limit.Rate > 0 {
-		quota, _ := s.Policy()
-		want := float64(min(quota, int64(s.Limit.Burst)) - s.Remaining)
-		t = int64(math.Ceil(min(want/float64(s.Limit.Rate), hour)))
+// Tell is what the client of a service may be told after d. It is false where
+// no enforcing bucket took part, or one that knows no rate: a cap on requests
+// in flight.
+func (e *Enforcer) Tell(service string, d *Decision) (t Told, ok bool) {
+	in := &d.Enforced
+	if in.Limit == nil {
+		return t, false
 	}
-	return min(max(t, 1), hour)
+	windowed := false
+	switch e.algorithm(service, in.Bucket) {
+	case rlc.Concurrency:
+		return t, false
+	case rlc.FixedWindow, rlc.SlidingWindow, rlc.SlidingLog:
+		windowed = in.Limit.Rate > 0
+	}
+	t = Told{Bucket: in.Bucket, Rate: in.Limit.Rate, Remaining: max(in.Remaining, 0)}
+	t.Quota, t.Window = perWindow(t.Rate)
+	reset := float64(ceil(bounded(d.RetryAfter), time.Second))
+	if windowed {
+		// The window itself; it is whole again after its length at the latest.
+		length := math.Ceil(float64(in.Limit.Burst) / float64(t.Rate))
+		t.Quota, t.Window = int64(in.Limit.Burst), int64(length)
+		if d.Outcome != Drop {
+			reset = length
+		}
+	} else if d.Outcome != Drop && t.Rate > 0 {
+		reset = math.Ceil(float64(min(t.Quota, int64(in.Limit.Burst))-in.Remaining) / float64(t.Rate))
+	}
+	t.Reset = int64(min(max(reset, 1), hour))
+	return t, true
 }
 
-// perWindow is a rate as Policy has it.
+// algorithm is a bucket's; "" for one that the policy does not name.
+func (e *Enforcer) algorithm(service, bucket string) string {
+	if l := e.loaded.Load(); l != nil {
+		if s := l.services[service]; s != nil {
+			if b := s.Bucket(bucket); b != nil {
+				return b.Algorithm
+			}
+		}
+	}
+	return ""
+}
+
+// perWindow is a rate as whole requests in whole seconds: the shortest of a few
+// windows in which it is exact, else an hour's, rounded down, or where that is
+// nothing, 11 days'.
 func perWindow(r rlc.Rate) (quota, seconds int64) {
-	for _, w := range []int64{1, 10, 60, 100, 600, 1000, hour} {
+	for _, w := range []int64{1, 10, 60, 100, 600, 1000, hour, 10_000, 86_400, 100_000, 1_000_000} {
 		if n := float64(r) * float64(w); n >= 1 && math.Abs(n-math.Round(n)) < 1e-6 {
 			return int64(math.Round(n)), w
 		}
 	}
-	return int64(float64(r) * hour), hour
+	if r*hour >= 1 {
+		return int64(r * hour), hour
+	}
+	return int64(r * 1_000_000), 1_000_000
 }
 
 // fields gathers header fields whose values lie one after another in one text.
@@ -163,10 +201,11 @@ func appendText(b []byte, s string, quoted bool) []byte {
 }
 
 // Status is the HTTP status of a drop: 429 Too Many Requests, or 503 Service
-// Unavailable where load is shed: a person's override dropped the request, or
-// its bucket fails closed and the counters do not answer.
-func Status(d Decision) int {
-	if d.Failure != "" || d.Bucket == Overridden {
+// Unavailable where load is shed whoever sends it: a cap on requests in flight
+// is full, a person's override dropped the request, or its bucket fails closed
+// and the counters do not answer.
+func (e *Enforcer) Status(service string, d Decision) int {
+	if d.Failure != "" || d.Bucket == Overridden || e.algorithm(service, d.Bucket) == rlc.Concurrency {
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusTooManyRequests

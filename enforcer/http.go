@@ -128,7 +128,7 @@ func (a api) check(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusBadRequest, text)
 		return
 	}
-	a.answer(w, r, req, Status)
+	a.answer(w, r, req, func(d Decision) int { return a.Status(req.Service, d) })
 }
 
 // checkSubrequest answers GET /v1/check, the form of nginx' auth_request: 200,

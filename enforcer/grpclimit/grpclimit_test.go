@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -34,12 +35,16 @@ func decides(t testing.TB, body string) *enforcer.Enforcer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Load(rlc.Snapshot{Version: rlc.Version{Epoch: 1, Number: 7}, Files: rlc.Files{
-		"services/s/policy.yaml": []byte("apiVersion: rlc/v1\nkind: ServicePolicy\nowners: [team]\nservice: s\n" + body),
-	}}); err != nil {
+	if err := e.Load(snapshotOf(body)); err != nil {
 		t.Fatal(err)
 	}
 	return e
+}
+
+func snapshotOf(body string) rlc.Snapshot {
+	return rlc.Snapshot{Version: rlc.Version{Epoch: 1, Number: 7}, Files: rlc.Files{
+		"services/s/policy.yaml": []byte("apiVersion: rlc/v1\nkind: ServicePolicy\nowners: [team]\nservice: s\n" + body),
+	}}
 }
 
 const byCaller = "defaults: {mode: enforce}\nbuckets:\n  - {name: callers, each: [caller], limit: {rate: 0.5, burst: 2}}\n"
@@ -214,6 +219,137 @@ func TestTheCallerIsClaimedByListedPeersOnly(t *testing.T) {
 			t.Errorf("%s: %q, want %q", what, got, x.want)
 		}
 	}
+}
+
+const inFlight = "defaults: {mode: enforce}\nbuckets:\n  - {name: one, role: cap, algorithm: concurrency, limit: {concurrent: 1, timeout: 30s}}\n"
+
+func TestAPlaceInFlightIsFreeWhenTheCallEnds(t *testing.T) {
+	for _, kind := range []string{"unary", "stream"} {
+		entered, let := make(chan struct{}, 1), make(chan struct{})
+		conn := serve(t, grpclimit.Config{Enforcer: decides(t, inFlight)}, &echo{do: func(context.Context) error {
+			entered <- struct{}{}
+			<-let
+			return nil
+		}})
+		call := func() error {
+			if kind == "unary" {
+				return say(t.Context(), conn)
+			}
+			_, err := hear(t.Context(), conn)
+			return err
+		}
+		first := make(chan error, 1)
+		go func() { first <- call() }()
+		<-entered
+		if err := call(); status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("%s: a second one meanwhile: %v", kind, err)
+		}
+		close(let)
+		if err := <-first; err != nil {
+			t.Errorf("%s: the first: %v", kind, err)
+		}
+		if err := call(); err != nil {
+			t.Errorf("%s: after it: %v", kind, err)
+		}
+	}
+}
+
+func TestAPanicPassesThroughAndHoldsNothing(t *testing.T) {
+	limiter, err := grpclimit.New(grpclimit.Config{Enforcer: decides(t, inFlight), Service: "s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	info := &grpc.UnaryServerInfo{FullMethod: "/test.Echo/Say"}
+	func() {
+		defer func() {
+			if cause := recover(); cause != "boom" {
+				t.Errorf("recovered %v", cause)
+			}
+		}()
+		_, _ = limiter.Unary(t.Context(), nil, info, func(context.Context, any) (any, error) { panic("boom") })
+	}()
+	if _, err := limiter.Unary(t.Context(), nil, info, func(context.Context, any) (any, error) { return nil, nil }); err != nil {
+		t.Errorf("after the panic: %v", err)
+	}
+}
+
+// A cost is heard in the header or the trailer, set in any of gRPC's ways.
+func TestACostKnownAfterwardsIsReadFromTheMetadata(t *testing.T) {
+	const policy = "defaults: {mode: enforce}\nbuckets:\n  - {name: callers, each: [caller], cost: {from: response_header, name: X-Cost, reserve: 10}, limit: {rate: 0.001, burst: 10}}\n"
+	for what, set := range map[string]func(context.Context, metadata.MD) error{
+		"a header":      grpc.SetHeader,
+		"a sent header": grpc.SendHeader,
+		"a trailer":     grpc.SetTrailer,
+	} {
+		for _, kind := range []string{"unary", "stream"} {
+			e := decides(t, policy)
+			conn := serve(t, grpclimit.Config{Enforcer: e, Attributes: fixed}, &echo{do: func(ctx context.Context) error { return set(ctx, metadata.Pairs("x-cost", "4")) }})
+			call := func() error {
+				if kind == "unary" {
+					return say(t.Context(), conn)
+				}
+				_, err := hear(t.Context(), conn)
+				return err
+			}
+			if err := call(); err != nil {
+				t.Fatal(err)
+			}
+			// 10 were reserved, 4 spent: 6 are left.
+			awaitRemaining(t, e, what+" of a "+kind, 6)
+		}
+	}
+}
+
+// awaitRemaining looks until caller a has so many tokens left: a server settles
+// after its client has the answer.
+func awaitRemaining(t *testing.T, e *enforcer.Enforcer, what string, want int64) {
+	t.Helper()
+	deadline := time.After(10 * time.Second)
+	for {
+		got := e.Decide(enforcer.Request{Service: "s", Attributes: rlc.Attributes{"caller": "a"}, Peek: true}).Remaining
+		if got == want {
+			return
+		}
+		select {
+		case <-deadline:
+			t.Fatalf("%s: %d left, want %d", what, got, want)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+const paced = "defaults: {mode: enforce}\nbuckets:\n  - {name: all, role: cap, algorithm: leaky_bucket, limit: {rate: 1, burst: 10}}\n"
+
+func TestALeakyBucketIsPacedAndACancelledCallIsNotServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, err := enforcer.New(enforcer.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Load(snapshotOf(paced)); err != nil {
+			t.Fatal(err)
+		}
+		limiter, err := grpclimit.New(grpclimit.Config{Enforcer: e, Service: "s"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		served := 0
+		call := func(ctx context.Context) (time.Duration, error) {
+			began := time.Now()
+			_, err := limiter.Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/test.Echo/Say"}, func(context.Context, any) (any, error) { served++; return nil, nil })
+			return time.Since(began), err
+		}
+		for i, want := range []time.Duration{0, time.Second} {
+			if took, err := call(t.Context()); took != want || err != nil {
+				t.Errorf("call %d: %v after %v, want %v", i, err, took, want)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if took, err := call(ctx); took != 100*time.Millisecond || status.Code(err) != codes.DeadlineExceeded || served != 2 {
+			t.Errorf("cancelled: %v after %v, %d served", err, took, served)
+		}
+	})
 }
 
 func TestWhatCannotLimitIsRefused(t *testing.T) {

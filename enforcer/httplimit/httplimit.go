@@ -79,7 +79,7 @@ func (l *Limiter) Wrap(next http.Handler) http.Handler {
 		d := l.decide(mux, r)
 		l.config.Enforcer.Headers(w.Header(), l.config.Service, d)
 		if d.Outcome == enforcer.Drop {
-			refuse(w, enforcer.Status(d))
+			refuse(w, l.config.Enforcer.Status(l.config.Service, d))
 			return
 		}
 		served := false

@@ -1,22 +1,27 @@
 package httplimit_test
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/dunglas/httpsfv"
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/enforcer"
+	"github.com/openrlc/rlc/enforcer/gcra"
 	"github.com/openrlc/rlc/enforcer/httplimit"
 	"github.com/openrlc/rlc/internal/mtls/mtlstest"
 )
@@ -213,6 +218,139 @@ func TestTheProcedureIsThePattern(t *testing.T) {
 		if got != x.want {
 			t.Errorf("%s: %q, want %q", what, got, x.want)
 		}
+	}
+}
+
+// inFlight admits one request at a time.
+const inFlight = "defaults: {mode: enforce}\nbuckets:\n  - {name: one, role: cap, algorithm: concurrency, limit: {concurrent: 1, timeout: 30s}}\n"
+
+func TestAPlaceInFlightIsFreeWhenTheHandlerEnds(t *testing.T) {
+	entered, let := make(chan struct{}), make(chan struct{})
+	l := limiter(t, httplimit.Config{Enforcer: decides(t, enforcer.Config{}, inFlight)})
+	slow := l.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		close(entered)
+		<-let
+	}))
+	first := make(chan int)
+	go func() { first <- serve(slow, get()).Code }()
+	<-entered
+	rec := serve(l.Wrap(hello), get())
+	if rec.Code != 503 || rec.Header().Get("Retry-After") == "" || rec.Header().Get("RateLimit") != "" || !strings.Contains(rec.Body.String(), "sheds load") {
+		t.Errorf("a second one meanwhile: %d %v", rec.Code, rec.Header())
+	}
+	close(let)
+	if code := <-first; code != 200 {
+		t.Errorf("the first: %d", code)
+	}
+	if code := serve(l.Wrap(hello), get()).Code; code != 200 {
+		t.Errorf("after it: %d", code)
+	}
+}
+
+func TestAPanicPassesThroughAndHoldsNothing(t *testing.T) {
+	l := limiter(t, httplimit.Config{Enforcer: decides(t, enforcer.Config{}, inFlight)})
+	func() {
+		defer func() {
+			if cause := recover(); cause != http.ErrAbortHandler {
+				t.Errorf("recovered %v", cause)
+			}
+		}()
+		serve(l.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })), get())
+	}()
+	if code := serve(l.Wrap(hello), get()).Code; code != 200 {
+		t.Errorf("after the panic: %d", code)
+	}
+}
+
+func TestACostKnownAfterwardsIsReadFromTheAnswer(t *testing.T) {
+	const policy = "defaults: {mode: enforce}\nbuckets:\n  - {name: callers, each: [caller], cost: {from: response_header, name: X-Cost, reserve: 10}, limit: {rate: 0.001, burst: 100}}\n"
+	l := limiter(t, httplimit.Config{Enforcer: decides(t, enforcer.Config{}, policy), Attributes: fixed})
+	left := func(cost string) string {
+		rec := serve(l.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if cost != "" {
+				w.Header().Set("X-Cost", cost)
+			}
+		})), get())
+		list, err := httpsfv.UnmarshalList(rec.Header().Values("RateLimit"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, _ := list[0].(httpsfv.Item).Params.Get("r")
+		return fmt.Sprint(r)
+	}
+	for i, step := range []struct{ got, want string }{
+		{left("3"), "90"},    // reserves 10, costs 3: 97 are left
+		{left("25"), "87"},   // reserves 10, costs 25: 72
+		{left("0"), "62"},    // nothing: 72
+		{left(""), "62"},     // does not say: 62
+		{left("many"), "52"}, // nonsense: 52
+		{left("-5"), "42"},   // negative: 42
+		{left("1"), "32"},
+	} {
+		if step.got != step.want {
+			t.Errorf("step %d: r=%s, want %s", i, step.got, step.want)
+		}
+	}
+}
+
+const paced = "defaults: {mode: enforce}\nbuckets:\n  - {name: all, role: cap, algorithm: leaky_bucket, limit: {rate: 1, burst: 10}}\n"
+
+func TestALeakyBucketIsPaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		h := limiter(t, httplimit.Config{Enforcer: decides(t, enforcer.Config{Now: time.Now}, paced)}).Wrap(hello)
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		passed := map[time.Duration]int{}
+		for range 4 {
+			wg.Go(func() {
+				if code := serve(h, get()).Code; code != 200 {
+					t.Errorf("answered %d", code)
+				}
+				mu.Lock()
+				passed[time.Since(began)]++
+				mu.Unlock()
+			})
+		}
+		wg.Wait()
+		// 1/s: the first at once, the others a second apart.
+		if want := map[time.Duration]int{0: 1, time.Second: 1, 2 * time.Second: 1, 3 * time.Second: 1}; !maps.Equal(passed, want) {
+			t.Errorf("passed after %v, want %v", passed, want)
+		}
+	})
+}
+
+func TestAClientThatLeavesWhileItWaitsIsNotServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		served := 0
+		h := limiter(t, httplimit.Config{Enforcer: decides(t, enforcer.Config{Now: time.Now}, paced)}).Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ }))
+		serve(h, get())
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		serve(h, get().WithContext(ctx))
+		if served != 1 || time.Since(began) != 100*time.Millisecond {
+			t.Errorf("%d served, left after %v", served, time.Since(began))
+		}
+	})
+}
+
+// down is a store that does not answer.
+type down struct{}
+
+func (down) Set([]gcra.Charge) enforcer.Set { return down{} }
+func (down) Take(context.Context, int64, int64) (gcra.Tally, error) {
+	return gcra.Tally{}, errors.New("down")
+}
+
+func TestABucketThatFailsClosedShedsLoad(t *testing.T) {
+	h := limiter(t, httplimit.Config{
+		Enforcer:   decides(t, enforcer.Config{Counter: down{}}, strings.Replace(byCaller, "each: [caller],", "each: [caller], on_failure: closed,", 1)),
+		Attributes: fixed,
+	}).Wrap(hello)
+	rec := serve(h, get())
+	if after, err := strconv.Atoi(rec.Header().Get("Retry-After")); rec.Code != 503 || err != nil || after < 1 {
+		t.Errorf("%d %v", rec.Code, rec.Header())
 	}
 }
 

@@ -226,7 +226,7 @@ func (s *Server) answer(domain string, decisions []enforcer.Decision) (*pb.RateL
 	told, failed := 0, "" // the decision that dynamic metadata and headers tell of
 	for i := range decisions {
 		d := &decisions[i]
-		out.Statuses[i] = descriptorStatus(d)
+		out.Statuses[i] = s.status(domain, d)
 		switch {
 		case d.Outcome == enforcer.Drop && d.Failure != "":
 			failed = d.Bucket
@@ -262,34 +262,29 @@ func weight(d *enforcer.Decision) int {
 	return 0
 }
 
-// descriptorStatus tells of an enforcing bucket only: Envoy makes headers of
-// it, and a client must not slow down for a limit that drops nothing.
-func descriptorStatus(d *enforcer.Decision) *pb.RateLimitResponse_DescriptorStatus {
+// status tells of an enforcing bucket only: Envoy makes headers of it, and a
+// client must not slow down for a limit that drops nothing.
+func (s *Server) status(domain string, d *enforcer.Decision) *pb.RateLimitResponse_DescriptorStatus {
 	out := &pb.RateLimitResponse_DescriptorStatus{Code: pb.RateLimitResponse_OK, LimitRemaining: math.MaxUint32}
-	dropped := d.Outcome == enforcer.Drop
-	if dropped {
+	if d.Outcome == enforcer.Drop {
 		out.Code, out.LimitRemaining = pb.RateLimitResponse_OVER_LIMIT, 0
 	}
-	in := &d.Enforced
-	if in.Limit == nil {
+	t, ok := s.enforcer.Tell(domain, d)
+	if !ok {
 		return out
 	}
-	out.LimitRemaining = uint32(min(max(in.Remaining, 0), math.MaxUint32))
-	out.CurrentLimit = currentLimit(in)
-	out.DurationUntilReset = seconds(in.Reset(dropped))
+	out.LimitRemaining = uint32(min(t.Remaining, math.MaxUint32))
+	out.CurrentLimit = currentLimit(&t)
+	out.DurationUntilReset = seconds(t.Reset)
 	return out
 }
 
 // currentLimit is the rate in the smallest unit in which it is a whole number;
 // where there is none, rounded in the longest in which it fits. The name is
 // the bucket's.
-func currentLimit(in *enforcer.Standing) *pb.RateLimitResponse_RateLimit {
-	out := &pb.RateLimitResponse_RateLimit{Name: text(in.Bucket)}
-	quota, window := in.Policy()
-	perSecond := float64(quota) / float64(window)
-	if math.Abs(perSecond-float64(in.Limit.Rate)) > 1e-6*perSecond {
-		perSecond = float64(in.Limit.Rate) // Policy had to round
-	}
+func currentLimit(t *enforcer.Told) *pb.RateLimitResponse_RateLimit {
+	out := &pb.RateLimitResponse_RateLimit{Name: text(t.Bucket)}
+	perSecond := float64(t.Rate)
 	for _, u := range []struct {
 		unit    pb.RateLimitResponse_RateLimit_Unit
 		seconds float64

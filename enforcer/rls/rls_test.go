@@ -2,6 +2,7 @@ package rls_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -292,6 +293,61 @@ func TestLimitsAreToldInTheNearestUnit(t *testing.T) {
 		if strings.Contains(limit, "burst: 99999999999") && got.LimitRemaining != math.MaxUint32 {
 			t.Errorf("%s: remaining %d is not clamped", limit, got.LimitRemaining)
 		}
+	}
+}
+
+func TestWindowsAreToldAsTheyAre(t *testing.T) {
+	c := client(t, rls.Config{Enforcer: decides(t, enforcer.Config{}, `defaults: {mode: enforce}
+buckets:
+  - {name: daily, each: [caller], algorithm: fixed_window, limit: {requests: 2, per: day}}
+`), Headers: true})
+	// The clock stands at noon: the day ends in twelve hours, and nobody is told
+	// to wait longer than one.
+	for i, want := range []string{
+		`{"code":"OK","currentLimit":{"name":"daily","requestsPerUnit":2,"unit":"DAY"},"limitRemaining":1,"durationUntilReset":"3600s"}`,
+		`{"code":"OK","currentLimit":{"name":"daily","requestsPerUnit":2,"unit":"DAY"},"limitRemaining":0,"durationUntilReset":"3600s"}`,
+		`{"code":"OVER_LIMIT","currentLimit":{"name":"daily","requestsPerUnit":2,"unit":"DAY"},"limitRemaining":0,"durationUntilReset":"3600s"}`,
+	} {
+		out := ask(t, c, describe("caller", "a"))
+		var w pb.RateLimitResponse_DescriptorStatus
+		if err := protojson.Unmarshal([]byte(want), &w); err != nil {
+			t.Fatal(err)
+		}
+		if protojson.Format(out.Statuses[0]) != protojson.Format(&w) {
+			t.Errorf("request %d: %v, want %s", i, out.Statuses[0], want)
+		}
+		if got := out.ResponseHeadersToAdd[0]; got.Key != "Ratelimit-Policy" || got.Value != `"s/daily";q=2;w=86400` {
+			t.Errorf("request %d: %v", i, got)
+		}
+	}
+}
+
+// down is a store that does not answer.
+type down struct{}
+
+func (down) Set([]gcra.Charge) enforcer.Set { return down{} }
+func (down) Take(context.Context, int64, int64) (gcra.Tally, error) {
+	return gcra.Tally{}, errors.New("down")
+}
+
+func TestAStoreThatIsDownIsUnavailableForBucketsThatFailClosed(t *testing.T) {
+	e := decides(t, enforcer.Config{Counter: down{}}, `defaults: {mode: enforce}
+buckets:
+  - {name: logins, match: {procedure: Login}, on_failure: closed, limit: {rate: 10, burst: 10}}
+  - {name: reads, match: {procedure: Get}, on_failure: open, limit: {rate: 0.001, burst: 1}}
+`)
+	c := client(t, rls.Config{Enforcer: e})
+	login, get := describe("procedure", "Login"), describe("procedure", "Get")
+	_, err := c.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: "s", Descriptors: []*common.RateLimitDescriptor{get, login}})
+	if s, _ := status.FromError(err); s.Code() != codes.Unavailable || !strings.Contains(s.Message(), "logins") {
+		t.Errorf("one that fails closed: %v", err)
+	}
+	if got := codesOf(ask(t, c, get)); got != "OVER_LIMIT OVER_LIMIT" {
+		t.Errorf("one that is open is bounded too: %s", got)
+	}
+	// What is over its limit anyway needs no store to be told.
+	if got := codesOf(ask(t, c, login, get)); got != "OVER_LIMIT OVER_LIMIT OVER_LIMIT" {
+		t.Errorf("both: %s", got)
 	}
 }
 
