@@ -167,8 +167,15 @@ func edges(q *rlc.Quota) (out []int64) {
 	return out
 }
 
-// scaled is a part's limit, of which only a share may be used: as many requests
-// at one instant and in the long run as that share allows, but one at least.
+// localBurst is how many seconds of a local rate may come at one instant, where
+// that is more than the share of the burst: a key of one request in ten seconds
+// comes in twos and threes.
+const localBurst = 10
+
+// scaled is a part's limit, of which only a share may be used: that share of
+// its requests in the long run, and of its burst, or localBurst seconds of the
+// local rate where that is more; one request at least, and no more than the
+// whole burst.
 func scaled(p *part, whole gcra.Limit, share float64) gcra.Limit {
 	if share >= 1 {
 		return whole
@@ -179,9 +186,10 @@ func scaled(p *part, whole gcra.Limit, share float64) gcra.Limit {
 		part.Requests = int64(math.Ceil(float64(w.Requests) * share))
 		l, err = gcra.CompileWindow(p.bucket.Algorithm, part)
 	} else {
+		rate, burst := float64(p.limit.Rate)*share, float64(p.limit.Burst)
 		l, err = gcra.CompileAs(p.bucket.Algorithm, rlc.Limit{
-			Rate:  p.limit.Rate * rlc.Rate(share),
-			Burst: rlc.Burst(math.Ceil(float64(p.limit.Burst) * share)),
+			Rate:  rlc.Rate(rate),
+			Burst: rlc.Burst(math.Ceil(max(burst*share, min(localBurst*rate, burst)))),
 		})
 	}
 	if err != nil {

@@ -280,18 +280,28 @@ func ParseOverrides(content []byte) (Overrides, error) {
 // tidy refuses what the decoder lets pass: names given twice, names in another
 // case, a second value, and deep nesting.
 func tidy(content []byte) error {
-	const deepest = 5
+	const deepest = 6
 	known := []string{"overrides", "id", "service", "match", "action", "rate", "burst", "drop_ratio", "from", "until", "actor", "reason", "ramp_seconds"}
 	dec := json.NewDecoder(bytes.NewReader(content))
 	dec.UseNumber()
+	token := func(depth int) (json.Token, error) {
+		t, err := dec.Token()
+		if err == io.EOF && depth > 1 {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			err = errors.New(jsonText(err))
+		}
+		return t, err
+	}
 	var value func(depth int, names []string) error
 	value = func(depth int, names []string) error {
 		if depth > deepest {
 			return fmt.Errorf("nested deeper than %d", deepest)
 		}
-		t, err := dec.Token()
+		t, err := token(depth)
 		if err != nil {
-			return errors.New(jsonText(err))
+			return err
 		}
 		if t == nil {
 			return errors.New("null; leave the name out instead")
@@ -304,9 +314,9 @@ func tidy(content []byte) error {
 		for dec.More() {
 			inner := names
 			if open == '{' {
-				t, err := dec.Token()
+				t, err := token(depth + 1)
 				if err != nil {
-					return errors.New(jsonText(err))
+					return err
 				}
 				name, _ := t.(string)
 				switch {
@@ -323,10 +333,8 @@ func tidy(content []byte) error {
 				return err
 			}
 		}
-		if _, err := dec.Token(); err != nil {
-			return errors.New(jsonText(err))
-		}
-		return nil
+		_, err = token(depth + 1)
+		return err
 	}
 	if err := value(1, known); err != nil {
 		return err

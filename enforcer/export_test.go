@@ -1,0 +1,4 @@
+package enforcer
+
+// Tick is one second of Run.
+func (e *Enforcer) Tick() { e.tick() }
