@@ -341,6 +341,7 @@ func TestWindowsOfTheCalendarFollowEachOther(t *testing.T) {
 		}
 		used := compiled() // keeps the window that it was asked for last
 		at := time.Date(2005, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro() + rapid.Int64Range(0, 30*366*24*3600).Draw(t, "at")*second
+		first, firstEnd := at, used.End(at)
 		for range 3 {
 			fresh := compiled()
 			end := fresh.End(at)
@@ -359,6 +360,13 @@ func TestWindowsOfTheCalendarFollowEachOther(t *testing.T) {
 				t.Fatalf("a week ends on %s", local.Weekday())
 			}
 			at = end
+		}
+		if again := used.End(first); again != firstEnd {
+			t.Fatalf("the end of the window at %d is %d, and %d when asked for later ones before", first, firstEnd, again)
+		}
+		earlier, fresh := first-3*24*3600*second, compiled()
+		if got, want := used.End(earlier), fresh.End(earlier); got != want {
+			t.Fatalf("the end of the window at %d is %d, and %d when asked for a later one before", earlier, want, got)
 		}
 	})
 }

@@ -77,6 +77,18 @@ func TestAWindowDropsAtLeastWhatItsHistorySays(t *testing.T) {
 	})
 }
 
+// 600 in ten minutes of the calendar admits 600 in the last minute of one window
+// and 600 in the first of the next; a token bucket that holds 600 would drop 480
+// of them.
+func TestTheBoundOfAFixedWindowAllowsForItsEdge(t *testing.T) {
+	limit := compileWindow(t, rlc.FixedWindow, rlc.WindowLimit{Requests: 600, Length: 10 * time.Minute, Calendar: true})
+	values := make([]float64, 20)
+	values[9], values[10] = 10, 10
+	if got := backtest.FromHistoryCounted(summarise(time.Minute, monday, values, 0), limit); got.Drops != 0 {
+		t.Errorf("at least %g drops, and there are none", got.Drops)
+	}
+}
+
 func TestABucketsHistoryIsReplayedByTheLaw(t *testing.T) {
 	values := []float64{5, 15, 15, gap, 20}
 	limit := rlc.Limit{Rate: 10, Burst: 120}
