@@ -157,6 +157,12 @@ func newAuthority(t *testing.T) *authority {
 // issue makes a certificate; the first is the authority's own.
 func (a *authority) issue(t *testing.T, name string) (cert, key string) {
 	t.Helper()
+	return a.issueWith(t, name, func(*x509.Certificate) {})
+}
+
+// issueWith is issue with something changed.
+func (a *authority) issueWith(t *testing.T, name string, change func(*x509.Certificate)) (cert, key string) {
+	t.Helper()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -167,6 +173,7 @@ func (a *authority) issue(t *testing.T, name string) (cert, key string) {
 		DNSNames: []string{name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, BasicConstraintsValid: true, IsCA: a.cert == nil,
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 	}
+	change(c)
 	parent, signer := a.cert, a.key
 	if parent == nil {
 		parent, signer = c, k

@@ -152,7 +152,7 @@ func change(r rlc.Run, service, bucket, caller string) rlc.Change {
 		OldTimed: rlc.Timed{Hours: &rlc.QuotaHours{From: now, Rates: []rlc.Rate{100, 120}}},
 		NewTimed: rlc.Timed{Windows: []rlc.QuotaWindow{{From: now, Until: now.Add(time.Hour), Limit: *limit(300)}}},
 		Answer:   `{"rate":131.25}`,
-		Held: "", HeldWhy: "nothing", Failed: true, Estimate: limit(131.25), Look: "level shift",
+		Held:     "", HeldWhy: "nothing", Failed: true, Estimate: limit(131.25), Look: "level shift",
 		Reasons: []rlc.Reason{{Rule: "weekly_peak", Detail: "peak 101/s", Rate: 101, Acted: true}},
 		Why:     "weekly peak 101/s × 1.30 headroom", Policy: "historical", PolicyID: "p1", InputID: "i1",
 		Peak: rlc.Peak{Rate: 101, At: now}, ValidDays: 27.5, Coverage: 0.98,
