@@ -4,8 +4,10 @@ import (
 	"context"
 	"crypto/sha1"
 	_ "embed"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"math"
 	"strings"
 	"time"
 
@@ -206,10 +208,10 @@ func (c *Counter) run(ctx context.Context, client rueidis.Client, queries []quer
 		return client.B().Evalsha().Sha1(q.script.hash).Numkeys(int64(len(q.keys))).Key(q.keys...).Arg(q.args...).Build()
 	}
 	take := func(i int, r rueidis.RedisResult) (unknown bool) {
-		numbers, err := r.AsIntSlice()
+		text, err := r.ToString()
 		switch {
-		case err == nil && len(numbers) == 2+4*len(queries[i].keys):
-			answers[i] = answer{numbers: numbers}
+		case err == nil && len(text) == 8*(2+4*len(queries[i].keys)):
+			answers[i] = answer{numbers: unpack(text)}
 		case err == nil:
 			answers[i].err = c.fail(Other, "its answer is no script's of ours")
 		default:
@@ -249,12 +251,30 @@ func (c *Counter) undo(ctx context.Context, client rueidis.Client, queries []que
 			continue
 		}
 		q := queries[i]
-		q.args = append([]string(nil), q.args...)
-		q.args[0], q.args[1], q.args[2] = opSettle, "-"+q.args[1], decimal(answers[i].numbers[1])
+		n := unpack(q.args[1])[0]
+		q.args = append([]string{opSettle, pack(-n, answers[i].numbers[1])}, q.args[header:]...)
 		back = append(back, q)
 	}
 	if !all && len(back) > 0 {
 		// What cannot be given back is lost, never minted.
 		c.run(ctx, client, back, make([]answer, len(back)))
 	}
+}
+
+// pack writes numbers as the scripts take them. Beyond 2^53 they are rounded.
+func pack(numbers ...int64) string {
+	text := make([]byte, 0, 8*len(numbers))
+	for _, n := range numbers {
+		text = binary.BigEndian.AppendUint64(text, math.Float64bits(float64(n)))
+	}
+	return rueidis.BinaryString(text)
+}
+
+// unpack reads what pack and the scripts write.
+func unpack(text string) []int64 {
+	numbers := make([]int64, len(text)/8)
+	for i := range numbers {
+		numbers[i] = int64(math.Float64frombits(binary.BigEndian.Uint64([]byte(text[8*i : 8*i+8]))))
+	}
+	return numbers
 }

@@ -3,14 +3,16 @@
 -- arithmetic and the words for what is remembered are those of package gcra.
 --
 -- KEYS: the counters, a string each.
--- ARGV: what to do, how many tokens, a third number; then for each counter its
--- kind, its time to live in milliseconds (a window lives so long beyond its
--- end), and six numbers:
+-- ARGV: what to do; how many tokens and a third number; then for each counter
+-- its kind and seven numbers: its time to live in milliseconds (a window lives
+-- so long beyond its end), and
 --   b bucket           rate, rest, burst, start, far, most
 --   r window, rolling  requests, length, 0, 0, 0, 0
 --   g window on a grid requests, length, 0, 0, 0, 0
 --   c calendar window  requests, length, three edges that follow each other, 0
 --   s sliding window   requests, length, 0, 0, 0, 0
+-- Numbers come, go and are stored as doubles of eight bytes, the highest first:
+-- text would cost Redis more than the arithmetic does.
 -- A bucket gives back rate whole tokens and rest millionths a second; start is
 -- the debt of one that is not there, far how far ahead a stored time may be,
 -- most what it may owe above its burst (lease: the fewest tokens of use).
@@ -25,28 +27,27 @@
 -- long its window ends, and what came before. What is wrong with ARGV ends the
 -- script before it writes.
 local call, floor, pack, unpack = redis.call, math.floor, struct.pack, struct.unpack
-local op, n, third = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-if not (#ARGV == 8 * #KEYS + 3 and n == floor(n) and n <= 1e11 and third >= 0 and third < 2^53
+local op, n, third = ARGV[1], unpack('>dd', ARGV[2])
+if not (#KEYS >= 1 and #ARGV == #KEYS + 2 and n == floor(n) and n <= 1e11 and third >= 0 and third < 2^53
   and ((op == 'take' or op == 'peek') and n >= 1 or op == 'settle' and n >= -1e11
-  or op == 'lease' and n >= 0 and #KEYS == 1 and ARGV[4] == 'b')) then
+  or op == 'lease' and n >= 0 and #KEYS == 1 and string.sub(ARGV[3], 1, 1) == 'b')) then
   return redis.error_reply('RLCINVALID tokens')
 end
 local settle, back = op == 'settle', op == 'settle' and n < 0
 local t = call('TIME')
 local now = t[1] * 1000000 + t[2]
-local ok, answer, put, life = 1, {1, now}, {}, {}
+local ok, answers, put, life = 1, {}, {}, {}
 
 for i = 1, #KEYS do
-  local key, a = KEYS[i], 8 * i - 4
-  local kind, ttl, x1, x2, x3, x4, x5 = ARGV[a], tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3]),
-    tonumber(ARGV[a + 4]), tonumber(ARGV[a + 5]), tonumber(ARGV[a + 6])
+  local key = KEYS[i]
+  local kind, ttl, x1, x2, x3, x4, x5, x6 = unpack('>c1ddddddd', ARGV[i + 2])
   local debt, at, fin, prev, fits, reset, refused = 0, now, 0, 0, settle, false, false
   if not (ttl >= 1000 and ttl <= 86400000 and x1 >= 0 and x1 <= 1e11 and x2 >= 0 and x2 < 2^51) then
     return redis.error_reply('RLCINVALID counter')
   end
 
   if kind == 'b' then
-    if not (x2 < 1e6 and x3 >= 1e6 and x3 <= 1e17 and x4 >= 0 and x4 <= x3 and x5 >= 1e6 and x5 < 2^60) then
+    if not (x2 < 1e6 and x3 >= 1e6 and x3 <= 1e17 and x4 >= 0 and x4 <= x3 and x5 >= 1e6 and x5 < 2^60 and x6 >= 0) then
       return redis.error_reply('RLCINVALID bucket')
     end
     local v = call('GET', key)
@@ -89,8 +90,8 @@ for i = 1, #KEYS do
     local after, over = debt, prev
     if op == 'lease' then
       local free, give = floor((x3 - debt - prev) / 1e6), n - third
-      local most, least = floor((free + 1) / 2), tonumber(ARGV[a + 7])
-      if most < least then most = least end
+      local most = floor((free + 1) / 2)
+      if most < x6 then most = x6 end
       if give > most then give = most end
       if give > free then give = free > 0 and free or 0 end
       after = debt + give * 1e6
@@ -100,8 +101,7 @@ for i = 1, #KEYS do
       after = debt + n * 1e6
       fits = fits or after + prev <= x3
       if after > x3 then after, over = x3, over + after - x3 end
-      local most = tonumber(ARGV[a + 7])
-      if over > most then over = most end
+      if over > x6 then over = x6 end
     end
     if reset and not fits then after, over, fits, refused = debt, prev, true, true end
     if fits and over > 0 then
@@ -182,8 +182,7 @@ for i = 1, #KEYS do
     -- That the clock was set back is to be remembered even so.
     call('SET', key, put[i], 'PX', ttl)
   end
-  local j = 4 * i
-  answer[j - 1], answer[j], answer[j + 1], answer[j + 2] = debt, at - now, fin, prev
+  answers[i] = pack('>dddd', debt, at - now, fin, prev)
   life[i] = ttl
 end
 
@@ -192,5 +191,4 @@ if op ~= 'peek' and (ok ~= 0 or settle) then
     if put[i] then call('SET', KEYS[i], put[i], 'PX', life[i]) end
   end
 end
-answer[1] = ok
-return answer
+return pack('>dd', ok, now) .. table.concat(answers)

@@ -99,7 +99,7 @@ func TestWhateverIsWrongWithRedisEveryRequestIsAnswered(t *testing.T) {
 		{"a black hole", func(p *proxy) { p.harm("timeout", `"timeout":0`) }, (*proxy).heal, Timeout},
 		{"a second late", func(p *proxy) { p.harm("latency", `"latency":1000`) }, (*proxy).heal, Timeout},
 		{"30 ms late", func(p *proxy) { p.harm("latency", `"latency":30`) }, (*proxy).heal, Timeout},
-		{"ten bytes at a time", func(p *proxy) { p.harm("bandwidth", `"rate":0`) }, (*proxy).heal, Timeout},
+		{"not a byte goes through", func(p *proxy) { p.harm("bandwidth", `"rate":0`) }, (*proxy).heal, Timeout},
 		{"connections that are reset", func(p *proxy) { p.harm("reset_peer", `"timeout":0`) }, (*proxy).heal, Refused},
 		{"nobody listens", func(p *proxy) { p.Stop() }, func(p *proxy) {
 			if err := p.Start(); err != nil {

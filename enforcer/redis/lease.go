@@ -175,7 +175,8 @@ func pause(l *gcra.Limit, ahead time.Duration) int64 {
 // askLease calls the script.
 func (c *Counter) askLease(ctx context.Context, p *part, now, wants, has, least int64) ([]int64, error) {
 	q := p.query(c, opLease, wants, has, now)
-	q.args[header+width-1] = decimal(max(least, 1))
+	use := q.args[header]
+	q.args[header] = use[:len(use)-8] + pack(max(least, 1))
 	answers, err := c.askEven(context.WithoutCancel(ctx), []query{q}, false)
 	if err != nil {
 		return nil, err

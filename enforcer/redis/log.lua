@@ -5,9 +5,9 @@
 -- KEYS: the log, a list. Each entry holds its time and all that was taken up to
 -- and with it; the first stands for everything that slid out.
 local call, floor, pack, unpack = redis.call, math.floor, struct.pack, struct.unpack
-local op, n, third, ttl = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[5])
-local requests, length, grain, key = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), KEYS[1]
-if not (#KEYS == 1 and #ARGV == 11 and ARGV[4] == 'l' and n == floor(n) and n <= 1e11 and third >= 0 and third < 2^53
+local op, key, n, third = ARGV[1], KEYS[1], unpack('>dd', ARGV[2])
+local kind, ttl, requests, length, grain = unpack('>c1ddddddd', ARGV[3])
+if not (#KEYS == 1 and #ARGV == 3 and kind == 'l' and n == floor(n) and n <= 1e11 and third >= 0 and third < 2^53
   and ((op == 'take' or op == 'peek') and n >= 1 or op == 'settle' and n >= -1e11) and ttl >= 1000 and ttl <= 86400000
   and requests >= 1 and requests <= 1e11 and length >= 1 and length < 2^51 and grain >= 1 and grain <= length) then
   return redis.error_reply('RLCINVALID log')
@@ -78,4 +78,4 @@ else
   end
   if low < size then fin = entry(low) + length - now end
 end
-return {fits and 1 or 0, now, debt, 0, fin, 0}
+return pack('>dddddd', fits and 1 or 0, now, debt, 0, fin, 0)

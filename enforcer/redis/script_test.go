@@ -121,32 +121,39 @@ func TestScriptsWriteNothingForWrongArguments(t *testing.T) {
 	limits := []gcra.Limit{compile(t, 10, 10), window(t, rlc.FixedWindow, false), window(t, rlc.FixedWindow, true), window(t, rlc.SlidingWindow, false), window(t, rlc.SlidingLog, false)}
 	for i, l := range limits {
 		p, call := bare(t, c, l, strconv.Itoa(i))
-		good := append([]string{opTake, "1", "0"}, p.args[:]...)
-		if p.args[0] == "c" {
-			good = p.append(good[:header], c, time.Now().UnixMicro())
+		good := p.query(c, opTake, 1, 0, time.Now().UnixMicro()).args
+		put := func(at int, bad float64) []string {
+			args := append([]string(nil), good...)
+			i, skip := 1, 8*at
+			if at >= 2 {
+				i, skip = 2, 1+8*(at-2)
+			}
+			args[i] = args[i][:skip] + string(binary.BigEndian.AppendUint64(nil, math.Float64bits(bad))) + args[i][skip+8:]
+			return args
 		}
-		for at := range good {
-			for _, bad := range []string{"", "x", "nan", "inf", "-inf", "-1", "-100", "1e300", "0x"} {
-				if used := map[string]int{"b": 6, "c": 6, "l": 4}[p.args[0]]; at > header+max(used, 3) {
-					continue // a number that this counter has no use for
+		for at := range 9 {
+			if used := map[byte]int{'b': 9, 'c': 8, 'l': 6}[p.kind]; at >= max(used, 5) {
+				continue // a number that this counter has no use for
+			}
+			for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -1, -100, 1e300} {
+				if at == 8 && bad > 0 {
+					continue // a bound that lies high bounds nothing
 				}
-				args := append([]string(nil), good...)
-				args[at] = bad
-				if _, err := call(args...); err == nil {
-					t.Errorf("kind %s: argument %d is %q: answered", p.args[0], at+1, bad)
+				if _, err := call(put(at, bad)...); err == nil {
+					t.Errorf("kind %c: number %d is %g: answered", p.kind, at+1, bad)
 				}
 			}
 		}
-		for _, args := range [][]string{nil, good[:4], append(good[:len(good):len(good)], "1"), append([]string{opTake, "0", "0"}, good[3:]...), append([]string{opTake, "1.5", "0"}, good[3:]...), append([]string{opTake, "100000000001", "0"}, good[3:]...)} {
+		for _, args := range [][]string{nil, good[:2], append(good[:3:3], "1"), {"", good[1], good[2]}, {"TAKE", good[1], good[2]}, {opTake, "1", good[2]}, {opTake, good[1], good[2][:40]}, {opTake, good[1], "x" + good[2][1:]}, put(0, 0), put(0, 1.5), put(0, 1e11+1)} {
 			if _, err := call(args...); err == nil {
-				t.Errorf("kind %s: %q: answered", p.args[0], args)
+				t.Errorf("kind %c: %q: answered", p.kind, args)
 			}
 		}
 		if n := server.Do("DBSIZE")[0]; n != "0" {
-			t.Fatalf("kind %s: %s keys", p.args[0], n)
+			t.Fatalf("kind %c: %s keys", p.kind, n)
 		}
 		if numbers, err := call(good...); err != nil || numbers[0] != 1 {
-			t.Fatalf("kind %s: good arguments: %v %v", p.args[0], numbers, err)
+			t.Fatalf("kind %c: good arguments: %v %v", p.kind, numbers, err)
 		}
 		server.Do("FLUSHALL")
 	}

@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"math"
 	"math/bits"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -25,12 +24,9 @@ const (
 
 const micro = 1_000_000
 
-// width is how many arguments a script takes for each counter, and header how
-// many before them.
-const (
-	width  = 8
-	header = 3
-)
+// header is how many arguments a script takes before those of its counters,
+// one each.
+const header = 2
 
 // Set is a group of counters that a request is charged to, all or none.
 type Set struct {
@@ -44,46 +40,51 @@ type part struct {
 	name   string // the key in Redis
 	slot   uint16
 	script *script
-	args   [width]string
-	anew   string // a bucket's start after a restart of Redis
-	refill time.Duration
+	kind   byte
+	args   [7]int64
+	packed string        // kind and args, as the script takes them
+	anew   string        // the same for a bucket that Redis may have lost
+	refill time.Duration // of a bucket
 	hot    atomic.Pointer[key]
 }
 
 // prepare makes p ready for a charge.
 func (c *Counter) prepare(p *part, ch gcra.Charge) {
 	p.charge, p.script = ch, &c.main
-	p.args = [width]string{"", "3600000", "0", "0", "0", "0", "0", "0"}
 	l := &p.charge.Limit
-	requests, length := decimal(l.Burst()), decimal(l.Length())
+	const hour = int64(time.Hour / time.Microsecond)
+	p.args = [7]int64{hour / 1000, l.Burst(), l.Length()}
 	family := "w"
 	switch l.Kind() {
 	case gcra.TokenBucket, gcra.LeakyBucket:
-		family = "b"
+		family, p.kind = "b", 'b'
 		burst, rate := l.Burst()*micro, l.Rate()
 		refill := after(burst, rate)
 		p.refill = time.Duration(min(refill, math.MaxInt64/1000)) * time.Microsecond
-		p.anew = decimal(burst - min(burst, max(rate, micro)))
-		p.args = [width]string{
-			"b", decimal(min(max(refill/1000+1000, 1000), day)), decimal(rate / micro), decimal(rate % micro), decimal(burst),
-			"0", decimal(far(refill)), decimal(max(min(60*rate, maxOwed), burst)),
+		p.args = [7]int64{
+			min(refill/1000+1000, day), rate / micro, rate % micro, burst,
+			burst - min(burst, max(rate, micro)), far(refill), max(min(60*rate, maxOwed), burst),
 		}
+		p.anew = p.pack()
+		p.args[4] = 0
 	case gcra.FixedWindow:
-		p.args[0], p.args[2], p.args[3] = "g", requests, length
-		if l.Rolls() {
-			p.args[0] = "r"
-		} else if l.Length() > int64(time.Hour/time.Microsecond) {
-			p.args[0] = "c"
+		switch p.kind = 'g'; {
+		case l.Rolls():
+			p.kind = 'r'
+		case l.Length() > hour:
+			p.kind = 'c'
 		}
 	case gcra.SlidingWindow:
-		family, p.args[0], p.args[2], p.args[3] = "s", "s", requests, length
+		family, p.kind = "s", 's'
 	case gcra.SlidingLog:
-		family, p.args[0], p.args[2], p.args[3], p.args[4] = "l", "l", requests, length, decimal(l.Grain())
-		p.script = &c.logs
+		family, p.kind, p.script, p.args[3] = "l", 'l', &c.logs, l.Grain()
 	}
+	p.packed = p.pack()
 	p.name = c.config.Prefix + family + ":" + encode(ch.Bucket, ch.Key)
 	p.slot = slot(p.name)
 }
+
+func (p *part) pack() string { return string(p.kind) + pack(p.args[:]...) }
 
 const (
 	day     = 24 * 60 * 60 * 1000 // milliseconds
@@ -130,8 +131,6 @@ func encode(bucket, key string) string {
 	h.Write([]byte(key))
 	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:21])
 }
-
-func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 
 // Take asks every counter for cost tokens and charges all when all admit: in
 // one atomic step where they lie on one server, else by reserving on every
@@ -261,32 +260,28 @@ func (s *Set) queries(op string, n, third, now int64, which uint64) []query {
 
 // query is the script call for one counter.
 func (p *part) query(c *Counter, op string, n, third, now int64) query {
-	args := make([]string, header, header+width)
-	args[0], args[1], args[2] = op, decimal(n), decimal(third)
-	return query{script: p.script, slot: p.slot, keys: []string{p.name}, args: p.append(args, c, now)}
+	args := []string{op, pack(n, third), p.packed}
+	switch {
+	case p.kind == 'b' && c.restarts.lately(c.conn.Turns(), p.refill):
+		args[header] = p.anew
+	case p.kind == 'c':
+		args[header] = p.around(now + c.ahead.Load())
+	}
+	return query{script: p.script, slot: p.slot, keys: []string{p.name}, args: args}
 }
 
-// append adds the part's arguments.
-func (p *part) append(args []string, c *Counter, now int64) []string {
-	at := len(args)
-	args = append(args, p.args[:]...)
-	switch p.args[0] {
-	case "b":
-		if c.restarts.lately(c.conn.Turns(), p.refill) {
-			args[at+5] = p.anew
-		}
-	case "c":
-		// The edges around now: Redis picks, since its clock is the one that counts.
-		l := &p.charge.Limit
-		now += c.ahead.Load()
-		next := l.End(now)
-		last := l.End(now - l.Length() - int64(3*time.Hour/time.Microsecond))
-		for e := l.End(last); e < next; e = l.End(e) {
-			last = e
-		}
-		args[at+4], args[at+5], args[at+6] = decimal(last), decimal(next), decimal(l.End(next))
+// around packs a calendar window with the edges around a time. Redis picks one
+// of them, since its clock is the one that counts.
+func (p *part) around(now int64) string {
+	l := &p.charge.Limit
+	next := l.End(now)
+	last := l.End(now - l.Length() - int64(3*time.Hour/time.Microsecond))
+	for e := l.End(last); e < next; e = l.End(e) {
+		last = e
 	}
-	return args
+	with := part{kind: p.kind, args: p.args}
+	with.args[3], with.args[4], with.args[5] = last, next, l.End(next)
+	return with.pack()
 }
 
 // verdict is what an answer says of the part, by the arithmetic that every
@@ -306,7 +301,7 @@ func (p *part) verdict(numbers []int64, cost int64) gcra.Verdict {
 		return gcra.Verdict{OK: true, Remaining: free - max(cost, 0)}
 	}
 	st := gcra.State{Debt: of[0], At: now + of[1], Prev: of[3]}
-	if p.args[0] != "b" {
+	if p.kind != 'b' {
 		st.Debt, st.Prev = of[0]*micro, of[3]*micro
 		if of[2] != 0 {
 			st.End = now + of[2]
