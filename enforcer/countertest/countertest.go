@@ -20,21 +20,17 @@ type Options struct {
 	// New makes an empty store.
 	New func(t *testing.T) enforcer.Counter
 	// OwnClock is set for a store that goes by its own clock, and not by the now
-	// that it is given.
+	// that it is given: the vectors, which set the time, are left out.
 	OwnClock bool
-	// SetTime makes such a store's clock stand at us, in Unix microseconds,
-	// before each step of a vector. Nil: the vectors are left out for it.
-	SetTime func(t *testing.T, c enforcer.Counter, us int64)
-	// Without lists algorithms that the store does not hold.
-	Without []string
 }
 
 // Run runs the suite.
 func Run(t *testing.T, o Options) {
-	if !o.OwnClock || o.SetTime != nil {
+	if !o.OwnClock {
 		t.Run("vectors", func(t *testing.T) { vectors(t, o) })
 	}
-	for _, k := range kinds(o) {
+	all := kinds()
+	for _, k := range all {
 		t.Run(k.name, func(t *testing.T) {
 			t.Run("all or none is charged", func(t *testing.T) { allOrNone(t, o, k) })
 			t.Run("a peek leaves no trace", func(t *testing.T) { peek(t, o, k) })
@@ -44,7 +40,6 @@ func Run(t *testing.T, o Options) {
 			t.Run("concurrent charges are exact and end", func(t *testing.T) { concurrent(t, o, k, k, k) })
 		})
 	}
-	all := kinds(o)
 	t.Run("sets of several algorithms", func(t *testing.T) {
 		t.Run("all or none is charged", func(t *testing.T) { mixed(t, o) })
 		t.Run("concurrent charges are exact and end", func(t *testing.T) { concurrent(t, o, all[0], all[len(all)/2], all[len(all)-1]) })
@@ -58,17 +53,10 @@ type kind struct {
 	spec func(burst int64) gcratest.Spec
 }
 
-// kinds are those that the store holds, the token bucket first.
-func kinds(o Options) []kind {
-	without := map[string]bool{}
-	for _, w := range o.Without {
-		without[w] = true
-	}
+// kinds are the algorithms that count, the token bucket first.
+func kinds() []kind {
 	var all []kind
 	for _, name := range []string{rlc.TokenBucket, rlc.LeakyBucket, rlc.FixedWindow, rlc.SlidingWindow, rlc.SlidingLog} {
-		if without[name] {
-			continue
-		}
 		all = append(all, kind{name, func(burst int64) gcratest.Spec {
 			if name == rlc.TokenBucket || name == rlc.LeakyBucket {
 				return gcratest.Spec{Algorithm: name, Limit: &rlc.Limit{Rate: 1e-5, Burst: rlc.Burst(burst)}}
@@ -106,14 +94,7 @@ func vectors(t *testing.T, o Options) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	held := map[string]bool{"": true}
-	for _, k := range kinds(o) {
-		held[k.name] = true
-	}
 	for _, v := range all {
-		if !held[v.Algorithm] {
-			continue
-		}
 		t.Run(v.Name, func(t *testing.T) {
 			limits, err := v.Limits()
 			if err != nil {
@@ -121,9 +102,6 @@ func vectors(t *testing.T, o Options) {
 			}
 			c := o.New(t)
 			for i, step := range v.Steps {
-				if o.SetTime != nil {
-					o.SetTime(t, c, step.At)
-				}
 				s := c.Set([]gcra.Charge{{Bucket: "b", Key: "k", Limit: limits[i]}})
 				if step.Settle != 0 {
 					settle(t, s, step.Charged, step.Settle)
@@ -180,7 +158,7 @@ func allOrNone(t *testing.T, o Options, k kind) {
 // refuses.
 func mixed(t *testing.T, o Options) {
 	c := o.New(t)
-	all := kinds(o)
+	all := kinds()
 	for last := range all {
 		var charges []gcra.Charge
 		for i, k := range all {

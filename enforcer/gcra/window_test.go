@@ -305,6 +305,27 @@ func TestPacedRequestsGoOnAtTheRate(t *testing.T) {
 	})
 }
 
+// Of a window that rolls only the end is kept, so that one that is shortened
+// while it is full ends one new length after somebody asked.
+func TestAFullWindowThatIsShortenedEndsWithinItsNewLength(t *testing.T) {
+	day, err := gcra.CompileWindow(rlc.FixedWindow, rlc.WindowLimit{Requests: 1, Per: rlc.PerDay})
+	if err != nil {
+		t.Fatal(err)
+	}
+	minute, err := gcra.CompileWindow(rlc.FixedWindow, rlc.WindowLimit{Requests: 1, Per: rlc.PerMinute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, _ := day.Take(gcra.State{}, 0, 1)
+	s, v := minute.Take(s, second, 1)
+	if v.OK || v.Wait != time.Minute {
+		t.Fatalf("full, and shortened: %+v", v)
+	}
+	if _, v = minute.Take(s, 61*second, 1); !v.OK {
+		t.Errorf("after the wait: %+v", v)
+	}
+}
+
 func TestALogsMemoryIsBounded(t *testing.T) {
 	l, err := gcra.CompileWindow(rlc.SlidingLog, rlc.WindowLimit{Requests: 1_000_000, Length: time.Second})
 	if err != nil {
