@@ -11,7 +11,6 @@ import (
 // deletes its line.
 func unsupported() []string {
 	return []string{
-		"failover",
 		"freeze",
 		"targets",
 		"auto_merge",

@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -227,8 +228,5 @@ func cause(ctx context.Context, err error) string {
 }
 
 func byQuota(a, b rlc.Change) int {
-	if c := strings.Compare(a.Bucket, b.Bucket); c != 0 {
-		return c
-	}
-	return strings.Compare(a.Key.String(), b.Key.String())
+	return cmp.Or(strings.Compare(a.Bucket, b.Bucket), strings.Compare(a.Key.String(), b.Key.String()), strings.Compare(a.Region, b.Region))
 }

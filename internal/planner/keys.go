@@ -133,7 +133,7 @@ func (j *job) vanished(changes []rlc.Change) {
 // gone says why the caller of a quota is taken for gone, "" where it is not.
 // last is the end of its last hour with a request, zero for none.
 func (j *job) gone(c *rlc.Change, last time.Time) string {
-	if c.Old == nil || len(c.Key) == 0 || c.Moves() || c.Failed {
+	if c.Old == nil || len(c.Key) == 0 || c.Region != "" || c.Moves() || c.Failed {
 		return ""
 	}
 	if c.Held == "human_edit" || c.Held == "conflict" {

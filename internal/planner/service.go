@@ -44,6 +44,7 @@ type job struct {
 	location *time.Location
 	targets  map[string]*target // by bucket name; buckets with a hand-written limit are not among them
 	current  map[string]rlc.Quota
+	regional map[string]rlc.Quota // a region's own, where the bucket has them
 	was      *earlier
 	past     *past
 	edited   map[string]string
@@ -84,6 +85,8 @@ func (p *Planner) newJob(ctx context.Context, run *rlc.Run, h *head, was *earlie
 		seen:    map[string]bool{},
 		keyed:   map[string]bool{},
 		retired: map[string]bool{},
+
+		regional: map[string]rlc.Quota{},
 	}
 	if j.profile == nil {
 		return nil, fmt.Errorf("%w: profile %q", rlc.ErrNotFound, service.Profile)
@@ -93,8 +96,11 @@ func (p *Planner) newJob(ctx context.Context, run *rlc.Run, h *head, was *earlie
 		return nil, fmt.Errorf("time zone of the service: %w", err)
 	}
 	for _, q := range quotas {
-		if q.Place() == q.Bucket { // a region's or zone's own line is a person's
+		switch {
+		case q.Place() == q.Bucket:
 			j.current[q.ID()] = q
+		case q.Region != "":
+			j.regional[q.ID()] = q
 		}
 	}
 	j.exclude = slices.Clone(service.Exclude)
@@ -163,6 +169,9 @@ func (j *job) compute(ctx context.Context) found {
 	}
 	slices.SortFunc(f.changes, byQuota)
 	j.fit(ctx, f.changes)
+	if failure == nil {
+		failure = j.regions(ctx, &f.changes)
+	}
 	for i := range f.changes {
 		j.timed(&f.changes[i])
 	}
@@ -170,7 +179,7 @@ func (j *job) compute(ctx context.Context) found {
 		j.vanished(f.changes)
 	}
 	if failure != nil {
-		f.trouble = j.service.Name + ": history could not be read: " + problem.Detail
+		f.trouble = j.service.Name + ": history could not be read: " + cause(ctx, failure)
 	} else if i := slices.IndexFunc(f.changes, func(c rlc.Change) bool { return c.Failed }); i >= 0 {
 		f.trouble = fmt.Sprintf("%s: %s is held: %s", j.service.Name, f.changes[i].ID(), f.changes[i].HeldWhy)
 	}
@@ -355,10 +364,17 @@ func bySize(a, b rlc.Change) int {
 	return cmp.Or(cmp.Compare(rate(a), rate(b)), cmp.Compare(a.Offered, b.Offered), -strings.Compare(a.Key.String(), b.Key.String()))
 }
 
-// change asks the policy, guards its answer and replays the history against the
-// quota in force and the proposed one.
+// change decides about a bucket's key over all regions.
 func (j *job) change(ctx context.Context, t *target, key rlc.Key, h rlc.History) rlc.Change {
-	id := rlc.QuotaID(t.bucket.Name, key)
+	c := rlc.Change{Bucket: t.bucket.Name, Key: key}
+	return j.decide(ctx, t, c, h, nil)
+}
+
+// decide asks the policy, guards its answer and replays the history against the
+// quota in force and the proposed one. of says which quota it is about; amend,
+// if not nil, has a word on what the policy estimates.
+func (j *job) decide(ctx context.Context, t *target, of rlc.Change, h rlc.History, amend func(*rlc.Estimate)) rlc.Change {
+	id, key := of.ID(), of.Key
 	if len(t.lacks) > 0 {
 		h.Problems = []rlc.HistoryProblem{{Rule: "attribute_not_in_history",
 			Detail: fmt.Sprintf("the metrics of profile %s do not carry %s", j.profile.Name, strings.Join(t.lacks, ", "))}}
@@ -376,7 +392,8 @@ func (j *job) change(ctx context.Context, t *target, key rlc.Key, h rlc.History)
 	if t.policy != nil {
 		e.Lookback = t.policy.Needs().Lookback
 	}
-	if q, ok := j.current[id]; ok {
+	q, inForce := j.inForce(of.Region, id)
+	if inForce {
 		in.Current, e.Current = &q.Limit, &q
 	}
 	e.DayAgo, e.WeekAgo = j.past.at(j.past.day, id), j.past.at(j.past.week, id)
@@ -397,14 +414,18 @@ func (j *job) change(ctx context.Context, t *target, key rlc.Key, h rlc.History)
 	if err == nil {
 		est, err = t.policy.Propose(ctx, in)
 	}
+	if err == nil && amend != nil {
+		amend(&est)
+	}
 	c := policies.Guard(e, est, err)
+	c.Region = of.Region
 	c.RunID, c.Service, c.Bucket, c.Key, c.At = j.run.ID, j.service.Name, t.bucket.Name, key, j.run.Now
 	c.Policy, c.PolicyID, c.InputID = t.bucket.Policy.Kind, t.hash, input
 	for _, hour := range h.Hours {
 		c.Offered += float64(hour.Mean) * float64(hour.Present) * h.Step.Seconds()
 	}
 	c.LastHour = lastHour(h)
-	if q, ok := j.current[id]; ok {
+	if inForce {
 		c.OldTimed = rlc.Timed{Windows: q.Windows, Hours: q.Hours}
 	}
 	c.NewTimed = rlc.Timed{Windows: c.OldTimed.Windows, Hours: hourly(c, e, est)}
@@ -416,6 +437,16 @@ func (j *job) change(ctx context.Context, t *target, key rlc.Key, h rlc.History)
 		}
 	}
 	return c
+}
+
+// inForce is the quota in force with this ID, of one region or of all.
+func (j *job) inForce(region, id string) (rlc.Quota, bool) {
+	if region != "" {
+		q, ok := j.regional[id]
+		return q, ok
+	}
+	q, ok := j.current[id]
+	return q, ok
 }
 
 // judge files a person's verdict. The last word on a window wins.
