@@ -96,6 +96,30 @@ func classOf(t rlc.Tier, caller string) loop.Class {
 	return loop.Normal
 }
 
+// LoopName is what the loop's name of a bucket stands for.
+type LoopName struct {
+	Service, Bucket string
+	Key             rlc.Key
+	AsIf            bool // the world in which every bucket enforces
+}
+
+// ParseLoopName reads the loop's name of a bucket. Of a limit override the
+// bucket is Overridden and the key its id.
+func ParseLoopName(name string) (n LoopName) {
+	name, n.AsIf = strings.CutPrefix(name, asIfPrefix)
+	if rest, ok := strings.CutPrefix(name, overrideSpace); ok {
+		id, service, _ := strings.Cut(rest, "\x00")
+		n.Service, n.Bucket, n.Key = service, Overridden, rlc.Key{"override": id}
+		return n
+	}
+	var id string
+	n.Service, id, _ = strings.Cut(name, "\x00")
+	n.Bucket, id, _ = strings.Cut(id, "\x00")
+	_, key, _ := strings.Cut(id, "/")
+	n.Key, _ = rlc.ParseKey(key)
+	return n
+}
+
 // LoopLimit is what the snapshot and the overrides in force say of a bucket by
 // the loop's name, for a zone's or region's data planes; false where it is no
 // drop_ratio bucket with a limit. A controller asks it.

@@ -80,7 +80,7 @@ func TestCommandsAnswerWithTheirExitCodes(t *testing.T) {
 		{"serve --config-dir . --access-log-refusals 0", "", 3, "is below 1"},
 		{"serve --config-dir . --access-log /no/such/folder/log", "", 1, "open access log"},
 		{"serve --config-dir . --hash-key-file " + secret, "", 3, "the hash key has 7 bytes"},
-		{"serve --aggregator localhost:1", "", 3, "--aggregator is not supported by this version"},
+		{"serve --config-dir d --aggregator-ca f", "", 3, "--aggregator-ca needs --aggregator"},
 		{"aggregator --grpc :1", "", 3, "not supported by this version"},
 		{"controller", "", 3, "not supported by this version"},
 		{"serve --config-dir . --http 0.0.0.0:0", "", 3, "can be reached from other machines"},
@@ -121,7 +121,7 @@ type process struct {
 	t    *testing.T
 	cmd  *exec.Cmd
 	url  string
-	grpc string // address
+	grpc string        // address
 	done chan struct{} // closed when it has ended
 
 	mu  sync.Mutex

@@ -18,6 +18,7 @@ import (
 	"github.com/openrlc/rlc/enforcer"
 	"github.com/openrlc/rlc/enforcer/accesslog"
 	"github.com/openrlc/rlc/enforcer/follow"
+	"github.com/openrlc/rlc/enforcer/loop"
 	"github.com/openrlc/rlc/enforcer/redis"
 	"github.com/openrlc/rlc/enforcer/rls"
 	"github.com/openrlc/rlc/internal/mtls"
@@ -34,6 +35,7 @@ type server struct {
 	group    *errgroup.Group
 	ctx      context.Context // ends with SIGTERM, or with the first part that fails
 	enforcer *enforcer.Enforcer
+	loop     *loop.Client // nil: not joined
 }
 
 // serve answers until ctx ends.
@@ -75,7 +77,12 @@ func serve(ctx context.Context, args []string, env func(string) string, stdout, 
 		return err
 	}
 	s.group.Go(func() error { return s.enforcer.Run(s.ctx) })
-	s.group.Go(func() error { return source.Run(s.ctx) })
+	if source != nil {
+		s.group.Go(func() error { return source.Run(s.ctx) })
+	}
+	if s.loop != nil {
+		s.group.Go(s.joinLoop)
+	}
 	s.group.Go(s.switches)
 	for _, a := range addresses {
 		fmt.Fprintf(stdout, "listening: %s\n", a)
@@ -106,6 +113,8 @@ func (s *server) build(counter *redis.Counter) (*enforcer.Enforcer, error) {
 	if counter != nil {
 		c.Counter = counter
 	}
+	s.loop = s.loopClient()
+	c.Loop = s.loop
 	if s.hashKeyFile != "" {
 		key, err := secret("--hash-key-file", s.hashKeyFile)
 		if err != nil {
@@ -116,8 +125,12 @@ func (s *server) build(counter *redis.Counter) (*enforcer.Enforcer, error) {
 	return enforcer.New(c)
 }
 
-// source is where snapshots come from: the folder where there is one.
+// source is where snapshots come from: the folder where there is one; nil
+// where the aggregator brings them.
 func (s *server) source() (*follow.Source, error) {
+	if s.configDir == "" && s.redis == "" {
+		return nil, nil
+	}
 	c := follow.Config{Dir: s.configDir, Log: s.log}
 	if s.allowRemovals {
 		c.RemovedBy = "--allow-removals"

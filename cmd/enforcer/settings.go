@@ -32,7 +32,8 @@ type settings struct {
 	accessLogShare    float64
 	accessLogRefusals int
 	verbose           bool
-	aggregator        string // not supported by this version
+	aggregator        string // the loop's, host:port
+	aggregatorCA      string
 }
 
 // off is the address of a listener that there is none of.
@@ -66,7 +67,8 @@ func (s *settings) flags() *flag.FlagSet {
 	f.Float64Var(&s.accessLogShare, "access-log-share", 0, "`share` of all decisions that is logged, 0 to 1")
 	f.IntVar(&s.accessLogRefusals, "access-log-refusals", 100, "drops and virtual drops logged beside that share, at most so `many` a second")
 	f.BoolVar(&s.verbose, "verbose", false, "log more")
-	f.StringVar(&s.aggregator, "aggregator", "", "not supported by this version")
+	f.StringVar(&s.aggregator, "aggregator", "", "`address` of the zone's aggregator, for drop_ratio buckets; without --config-dir and --redis it also\nbrings snapshots and overrides")
+	f.StringVar(&s.aggregatorCA, "aggregator-ca", "", "`file` with the PEM authorities of the aggregator, which is then shown --tls-cert; without it the stream is in clear")
 	return f
 }
 
@@ -149,10 +151,10 @@ func secret(name, file string) (string, error) {
 // check refuses what does not go together.
 func (s *settings) check() error {
 	switch {
-	case s.aggregator != "":
-		return invalid("--aggregator is not supported by this version")
-	case s.configDir == "" && s.redis == "":
-		return invalid("nowhere to take snapshots from: give --redis URL, or --config-dir DIR to stand alone")
+	case s.configDir == "" && s.redis == "" && s.aggregator == "":
+		return invalid("nowhere to take snapshots from: give --redis URL or --aggregator ADDR, or --config-dir DIR to stand alone")
+	case s.aggregatorCA != "" && (s.aggregator == "" || s.tlsCert == ""):
+		return invalid("--aggregator-ca needs --aggregator, and --tls-cert and --tls-key to show")
 	case s.allowRemovals && s.configDir == "":
 		return invalid("--allow-removals is for --config-dir; from a bus, removals bear the names of the people who made them")
 	case s.redis == "" && (s.strict || s.localCounters):

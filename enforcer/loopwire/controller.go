@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/enforcer/loop"
@@ -22,8 +24,10 @@ import (
 type ControllerConfig struct {
 	// Limits, Zones and ReleaseAfter are loop.ControllerConfig's. Limits is
 	// required.
-	Limits       func(bucket string, at loop.Place) (loop.Setting, bool)
-	Zones        []string
+	Limits func(bucket string, at loop.Place) (loop.Setting, bool)
+	Zones  []string
+	// Region, where it is not "", is the only one whose zones may attend.
+	Region       string
 	ReleaseAfter time.Duration
 	TLS          *tls.Config // nil: without, loopback only
 	// OnAck hears each acknowledgement of documents, JSON as the data plane sent
@@ -109,6 +113,9 @@ func (c *Controller) Attend(s grpc.BidiStreamingServer[pb.ZoneUp, pb.Down]) erro
 	}
 	if first.Hello.GetZone() == "" || len(first.Hello.Zone) > maxName || len(first.Hello.Region) > maxName {
 		return fmt.Errorf("%w: the first message names no zone", rlc.ErrInvalid)
+	}
+	if c.config.Region != "" && first.Hello.Region != c.config.Region {
+		return status.Errorf(codes.PermissionDenied, "a zone of region %q attends the controller of %q", first.Hello.Region, c.config.Region)
 	}
 	place, epoch := loop.Place{Zone: first.Hello.Zone, Region: first.Hello.Region}, first.Hello.Epoch
 	d := newDownstream()

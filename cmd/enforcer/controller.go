@@ -1,0 +1,279 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/enforcer"
+	"github.com/openrlc/rlc/enforcer/follow"
+	"github.com/openrlc/rlc/enforcer/loop"
+	"github.com/openrlc/rlc/enforcer/loopwire"
+)
+
+const controllerHelp = `Usage: enforcer controller [flags] (--config-dir DIR or --redis URL)
+
+Compares what the zones are offered with the limits of drop_ratio buckets and
+tells each what share to keep. It follows the approved quotas as "enforcer serve"
+does, and sends them and the overrides down the same streams, so that enforcers
+with --aggregator need no other source. One controller for every zone that
+shares a global limit; with --region it serves that region alone, and a global
+limit is then the region's own. Each flag may be given in the environment:
+--config-dir is RLC_CONFIG_DIR.
+
+`
+
+// control is "enforcer controller": it runs until ctx ends.
+func control(ctx context.Context, args []string, env func(string) string, stdout, stderr io.Writer) error {
+	t := &tier{name: "controller"}
+	var source follow.Config
+	var state, zones string
+	var release time.Duration
+	f := t.flags()
+	f.StringVar(&t.grpc, "grpc", "127.0.0.1:8085", "`address` that aggregators attend")
+	f.StringVar(&t.http, "http", "127.0.0.1:8086", "`address` of /v1/loop, /metrics and /healthz, or off")
+	f.StringVar(&source.Dir, "config-dir", "", "`folder` with a checkout of the config repository, read again each second")
+	f.StringVar(&source.Redis, "redis", "", "`URL` of the Redis that carries snapshots; RLC_REDIS_FILE as for serve")
+	f.StringVar(&state, "state", "", "`folder` for the last good snapshot and overrides; with --config-dir it also keeps the\nnumber of the snapshot, which must not fall: give one")
+	f.StringVar(&zones, "zones", "", "`names` of the zones, split by commas, that a new controller waits for, at most 10 s (default those heard within 1.5 s)")
+	f.DurationVar(&release, "release-after", 0, "`duration` after which a silent zone's share is given to the others; 0 never: a zone that is\ncut off goes on using it")
+	if err := t.read(f, controllerHelp, args, env, stdout); err != nil {
+		return err
+	}
+	var err error
+	if source.Redis, source.PasswordFile, err = redisSource(source.Redis, env("RLC_REDIS_FILE")); err != nil {
+		return err
+	}
+	switch {
+	case source.Dir == "" && source.Redis == "":
+		return t.invalid("nowhere to take the limits from: give --config-dir DIR or --redis URL")
+	case source.Dir != "" && source.Redis != "":
+		return t.invalid("--config-dir and --redis exclude each other")
+	case release < 0:
+		return t.invalid("--release-after %s is negative", release)
+	}
+	t.begin(ctx, stderr)
+	source.Log = t.log
+	e, err := enforcer.New(enforcer.Config{Name: "controller", Region: t.region, StateDir: state, Log: t.log})
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	follower, err := follow.New(source, e)
+	if err != nil {
+		return err
+	}
+	acks := &ackTable{of: map[string]rlc.Ack{}}
+	c := loopwire.ControllerConfig{Region: t.region, Limits: e.LoopLimit, ReleaseAfter: release, OnAck: acks.hear, Log: t.log}
+	if zones != "" {
+		c.Zones = strings.Split(zones, ",")
+	}
+	if c.TLS, err = t.tls.server(t.log); err != nil {
+		return err
+	}
+	wire, err := loopwire.NewController(c)
+	if err != nil {
+		return err
+	}
+	t.registry.MustRegister(controllerCollector{wire, acks})
+	t.group.Go(func() error { return e.Run(t.ctx) })
+	t.group.Go(func() error { return follower.Run(t.ctx) })
+	t.group.Go(func() error { return publish(t.ctx, e, wire) })
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/loop", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(describeLoop(wire))
+	})
+	return t.serve(stdout, wire.Serve, mux)
+}
+
+// publishEvery is how often the controller looks for newer documents.
+const publishEvery = 200 * time.Millisecond
+
+// publish sends what comes into force down the streams.
+func publish(ctx context.Context, e *enforcer.Enforcer, c *loopwire.Controller) error {
+	tick := time.NewTicker(publishEvery)
+	defer tick.Stop()
+	var sent, sentOverrides rlc.Version
+	for {
+		if s := e.Snapshot(); s != nil && s.Version != sent {
+			data, err := json.Marshal(s)
+			if err != nil {
+				return err
+			}
+			c.Publish(loopwire.Document{Kind: loopwire.Snapshot, Version: s.Version, Content: data})
+			sent = s.Version
+		}
+		if v, o := e.Overrides(); v != sentOverrides {
+			data, err := json.Marshal(o)
+			if err != nil {
+				return err
+			}
+			c.Publish(loopwire.Document{Kind: loopwire.Overrides, Version: v, Content: data})
+			sentOverrides = v
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// ackTable remembers what each enforcer said last.
+type ackTable struct {
+	mu sync.Mutex
+	of map[string]rlc.Ack
+}
+
+// maxAcknowledged bounds the enforcers that are remembered.
+const maxAcknowledged = 100_000
+
+func (a *ackTable) hear(data []byte) {
+	var ack rlc.Ack
+	if json.Unmarshal(data, &ack) != nil || ack.Enforcer == "" {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, known := a.of[ack.Enforcer]; known || len(a.of) < maxAcknowledged {
+		a.of[ack.Enforcer] = ack
+	}
+}
+
+// versions counts the enforcers by the snapshot that they acknowledge.
+func (a *ackTable) versions() map[string]int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := map[string]int{}
+	for _, ack := range a.of {
+		out[ack.Version.String()]++
+	}
+	return out
+}
+
+// loopState is what /v1/loop answers.
+type loopState struct {
+	Buckets []loopBucket `json:"buckets"`
+	Zones   []loopZone   `json:"zones"`
+}
+
+// loopBucket is one counter as the controller sees it. Rates are requests/s.
+type loopBucket struct {
+	Service  string   `json:"service"`
+	Bucket   string   `json:"bucket"`
+	Key      string   `json:"key,omitempty"`
+	Shadow   bool     `json:"as_if,omitempty"` // the world in which every bucket enforces
+	Scope    string   `json:"scope"`
+	Zone     string   `json:"zone,omitempty"`
+	Region   string   `json:"region,omitempty"`
+	Limit    *float64 `json:"limit"` // null: none
+	Offered  float64  `json:"offered"`
+	Admitted float64  `json:"admitted"`
+	Ratio    float64  `json:"drop_ratio"` // of normal requests
+	Peak     float64  `json:"peak_rate"`
+	Nodes    int      `json:"nodes"`
+	Zones    int      `json:"zones"`
+}
+
+type loopZone struct {
+	Zone   string  `json:"zone"`
+	Region string  `json:"region,omitempty"`
+	Age    float64 `json:"age_seconds"` // of its last sum
+}
+
+func describeLoop(c *loopwire.Controller) loopState {
+	buckets, zones := c.State()
+	out := loopState{Buckets: make([]loopBucket, 0, len(buckets)), Zones: make([]loopZone, 0, len(zones))}
+	for _, b := range buckets {
+		name := enforcer.ParseLoopName(b.Bucket)
+		v := loopBucket{Service: name.Service, Bucket: name.Bucket, Key: name.Key.String(), Shadow: name.AsIf,
+			Scope: [...]string{rlc.ScopeGlobal, rlc.ScopeRegion, rlc.ScopeZone}[b.Scope], Zone: b.Area.Zone, Region: b.Area.Region,
+			Admitted: b.Admitted, Ratio: 1 - b.Keep[loop.Normal], Peak: b.Peak, Nodes: b.Nodes, Zones: b.Zones}
+		if !b.None {
+			v.Limit = &b.Limit
+		}
+		for _, o := range b.Offered {
+			v.Offered += o
+		}
+		out.Buckets = append(out.Buckets, v)
+	}
+	for _, z := range zones {
+		out.Zones = append(out.Zones, loopZone{z.Zone, z.Region, z.Age.Seconds()})
+	}
+	return out
+}
+
+// controllerCollector shows what a controller does.
+type controllerCollector struct {
+	wire *loopwire.Controller
+	acks *ackTable
+}
+
+var (
+	descLoopBucket = prometheus.NewDesc("rlc_loop_offered",
+		"Requests per second offered to a drop_ratio bucket in its scope.", []string{"service", "bucket", "key", "zone", "region", "world"}, nil)
+	descLoopRatio = prometheus.NewDesc("rlc_loop_drop_ratio",
+		"Share of a bucket's normal requests that is dropped.", []string{"service", "bucket", "key", "zone", "region", "world"}, nil)
+	descLoopPeak = prometheus.NewDesc("rlc_enforcer_peak_rate",
+		"Highest one-second request rate of the last closed clock minute, over the scope of the bucket.", []string{"service", "bucket", "caller", "procedure"}, nil)
+	descZoneAge = prometheus.NewDesc("rlc_loop_zone_age_seconds",
+		"Time since a zone's last sum.", []string{"zone", "region"}, nil)
+	descAcknowledged = prometheus.NewDesc("rlc_loop_enforcers",
+		"Enforcers that acknowledged over the loop, by snapshot.", []string{"version"}, nil)
+	descSumsIgnored = prometheus.NewDesc("rlc_loop_sums_ignored_total",
+		"Sums that came late, twice or damaged.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (c controllerCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{descLoopBucket, descLoopRatio, descLoopPeak, descZoneAge, descAcknowledged, descSumsIgnored, descDropped} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector. Beyond maxLoopSeries buckets it
+// shows the first ones.
+func (c controllerCollector) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	s := describeLoop(c.wire)
+	peaks := map[[4]string]float64{}
+	for i, b := range s.Buckets {
+		if i == maxLoopSeries {
+			break
+		}
+		world := "live"
+		if b.Shadow {
+			world = "as_if"
+		}
+		gauge(descLoopBucket, b.Offered, b.Service, b.Bucket, b.Key, b.Zone, b.Region, world)
+		gauge(descLoopRatio, b.Ratio, b.Service, b.Bucket, b.Key, b.Zone, b.Region, world)
+		key, _ := rlc.ParseKey(b.Key)
+		labels := [4]string{b.Service, b.Bucket, key["caller"], key["procedure"]}
+		peaks[labels] = max(peaks[labels], b.Peak)
+	}
+	for l, v := range peaks {
+		gauge(descLoopPeak, v, l[:]...)
+	}
+	for _, z := range s.Zones {
+		gauge(descZoneAge, z.Age, z.Zone, z.Region)
+	}
+	for version, n := range c.acks.versions() {
+		gauge(descAcknowledged, float64(n), version)
+	}
+	stats := c.wire.Stats()
+	ch <- prometheus.MustNewConstMetric(descSumsIgnored, prometheus.CounterValue, float64(stats.Late))
+	ch <- prometheus.MustNewConstMetric(descDropped, prometheus.CounterValue, float64(stats.DownDropped), "down")
+}
+
+// maxLoopSeries bounds the buckets in /metrics.
+const maxLoopSeries = 10_000
