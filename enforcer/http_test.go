@@ -4,17 +4,19 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/dunglas/httpsfv"
 	"go.uber.org/goleak"
 
 	"github.com/openrlc/rlc"
@@ -95,8 +97,26 @@ func TestCheckAnswersWithTheFieldsOfTheContract(t *testing.T) {
 		`{"outcome":"admit","bucket":"","key":{},"limit":null,"remaining":null,"retry_after_ms":0,"snapshot":"1.7"}`)
 }
 
-// sfItem is a structured field of one string with integer parameters (RFC 9651).
-var sfItem = regexp.MustCompile(`^"(?:[ !#-\[\]-~]|\\["\\])*"(?:;[a-z]+=[0-9]{1,15})+$`)
+// field parses one structured field (RFC 9651) of an answer: its name and the
+// parameters asked for.
+func field(t *testing.T, h http.Header, name string, parameters ...string) (string, []int64) {
+	t.Helper()
+	list, err := httpsfv.UnmarshalList(h.Values(name))
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%s: %q: %v", name, h.Values(name), err)
+	}
+	item := list[0].(httpsfv.Item)
+	var out []int64
+	for _, p := range parameters {
+		v, _ := item.Params.Get(p)
+		n, ok := v.(int64)
+		if !ok {
+			t.Fatalf("%s: %q lacks %s", name, h.Values(name), p)
+		}
+		out = append(out, n)
+	}
+	return item.Value.(string), out
+}
 
 func TestEveryRefusalTellsWhenToComeBack(t *testing.T) {
 	for _, limit := range []string{"{rate: 1840, burst: 3}", "{rate: 0.3, burst: 1}", "{rate: 0.0001, burst: 1}", "{rate: 61.3, burst: 2}", "{rate: 0, burst: 0}"} {
@@ -105,10 +125,10 @@ func TestEveryRefusalTellsWhenToComeBack(t *testing.T) {
 		spread := map[string]bool{}
 		for range 200 {
 			rec := call(e, "POST", "/v1/check", checkSearch)
-			for _, name := range []string{"RateLimit-Policy", "RateLimit"} {
-				if got := rec.Header().Get(name); !sfItem.MatchString(got) {
-					t.Fatalf("%s: %s is no structured field: %q", limit, name, got)
-				}
+			bucket, _ := field(t, rec.Header(), "RateLimit-Policy", "q", "w")
+			_, rt := field(t, rec.Header(), "RateLimit", "r", "t")
+			if bucket != "checkout/callers" || rt[1] < 1 {
+				t.Fatalf("%s: %v", limit, rec.Header())
 			}
 			if rec.Code == 200 {
 				continue
@@ -117,8 +137,7 @@ func TestEveryRefusalTellsWhenToComeBack(t *testing.T) {
 			if rec.Code != 429 || err != nil || after < 1 || after > 3600 {
 				t.Fatalf("%s: %d, Retry-After %q", limit, rec.Code, rec.Header().Get("Retry-After"))
 			}
-			_, until, _ := strings.Cut(rec.Header().Get("RateLimit"), ";t=")
-			tSeconds, _ := strconv.Atoi(until)
+			tSeconds := int(rt[1])
 			wait := decode(t, rec)["retry_after_ms"].(float64)
 			if after < tSeconds || float64(tSeconds)*1000 < wait || after > 2*tSeconds+1 {
 				t.Fatalf("%s: Retry-After %d, t=%d, wait %g ms", limit, after, tSeconds, wait)
@@ -130,6 +149,104 @@ func TestEveryRefusalTellsWhenToComeBack(t *testing.T) {
 			t.Errorf("%s: every refusal says %v: no jitter", limit, spread)
 		}
 	}
+}
+
+// The bucket that refused is the one that is told of, not the quota bucket.
+func TestARefusalTellsOfTheBucketThatRefused(t *testing.T) {
+	e, _ := start(t, enforcer.Config{})
+	load(t, e, snap(1, policy("s", `defaults: {mode: enforce}
+buckets:
+  - {name: callers, each: [caller], limit: {rate: 100, burst: 100}}
+  - {name: all, role: cap, limit: {rate: 0.1, burst: 1}}
+  - {name: quiet, role: cap, mode: shadow, limit: {rate: 0.001, burst: 1}}
+`)))
+	body := `{"service":"s","attributes":{"caller":"a"}}`
+	call(e, "POST", "/v1/check", body)
+	rec := call(e, "POST", "/v1/check", body)
+	name, rt := field(t, rec.Header(), "RateLimit", "r", "t")
+	// 0.1/s with nothing left: ten seconds.
+	if rec.Code != 429 || name != "s/all" || rt[0] != 0 || rt[1] != 10 || rec.Header().Get("X-Rlc-Bucket") != "all" {
+		t.Errorf("%d %v", rec.Code, rec.Header())
+	}
+}
+
+func TestARefusalIsSmallAndConstant(t *testing.T) {
+	e, _ := start(t, enforcer.Config{})
+	load(t, e, checkout("enforce"))
+	bodies := map[string]bool{}
+	for range 100 {
+		if rec := call(e, "POST", "/v1/check", checkSearch); rec.Code == 429 {
+			bodies[rec.Body.String()] = true
+		}
+	}
+	if len(bodies) != 1 {
+		t.Errorf("%d different refusals", len(bodies))
+	}
+	for b := range bodies {
+		if len(b) > 300 {
+			t.Errorf("a refusal has %d bytes", len(b))
+		}
+	}
+}
+
+func TestExplainingNeverCounts(t *testing.T) {
+	e, _ := start(t, enforcer.Config{})
+	load(t, e, checkout("enforce"))
+	before := metrics(t, e)
+	for range 50 {
+		if rec := call(e, "GET", "/v1/explain?service=checkout&caller=search", ""); decode(t, rec)["outcome"] != "admit" {
+			t.Fatalf("explaining took a token: %s", rec.Body)
+		}
+	}
+	after := metrics(t, e)
+	for name, v := range before {
+		if strings.HasPrefix(name, "rlc_enforcer_") && after[name] != v {
+			t.Errorf("%s: %s, then %s", name, v, after[name])
+		}
+	}
+	if got := decode(t, call(e, "GET", "/v1/top?service=checkout", ""))["buckets"].([]any); len(got) != 2 {
+		t.Errorf("top: %v", got)
+	}
+	wantOutcomes(t, "the two that are still there", ask(e, 3, "checkout", search), 2, 1, 0)
+}
+
+func TestTopListsWhoIsRefused(t *testing.T) {
+	e, _ := start(t, enforcer.Config{})
+	load(t, e, snap(1, policy("s", "defaults: {mode: enforce}\nbuckets:\n  - {name: callers, each: [caller], limit: "+twoADay+"}\n  - {name: quiet, role: cap, mode: shadow, limit: {rate: 0.0001, burst: 1}}\n")))
+	ask(e, 5, "s", rlc.Attributes{"caller": "a"})
+	ask(e, 9, "s", rlc.Attributes{"caller": "b"})
+	last := noon.Format(time.RFC3339)
+	wantJSON(t, call(e, "GET", "/v1/top?service=s&bucket=callers", ""), 200, `{"service":"s","buckets":[{"bucket":"callers","top":[
+		{"key":{"caller":"b"},"drops":7,"virtual_drops":0,"over":0,"last":"`+last+`"},
+		{"key":{"caller":"a"},"drops":3,"virtual_drops":0,"over":0,"last":"`+last+`"}]}]}`)
+	if got := decode(t, call(e, "GET", "/v1/top?service=s&bucket=callers&n=1", ""))["buckets"].([]any)[0].(map[string]any)["top"].([]any); len(got) != 1 {
+		t.Errorf("n=1: %v", got)
+	}
+	for target, want := range map[string]int{"/v1/top": 400, "/v1/top?service=s&n=0": 400, "/v1/top?service=s&n=x": 400, "/v1/top?service=else": 404, "/v1/top?service=s&bucket=else": 404} {
+		if rec := call(e, "GET", target, ""); rec.Code != want {
+			t.Errorf("%s: %d %s", target, rec.Code, rec.Body)
+		}
+	}
+}
+
+// What matches nothing and what is dropped virtually can be heard, for a log.
+func TestEveryDecisionIsHeard(t *testing.T) {
+	e, _ := start(t, enforcer.Config{})
+	load(t, e, snap(1, policy("s", "buckets:\n  - {name: callers, each: [caller], limit: {rate: 0.0001, burst: 1}}\n")))
+	var heard []string
+	h := e.HTTP(enforcer.HTTPConfig{Observe: func(peer string, r enforcer.Request, d enforcer.Decision) {
+		heard = append(heard, fmt.Sprintf("%s%s %s %s", peer, r.Attributes["caller"], d.Bucket, d.Outcome))
+	}})
+	for _, target := range []string{"/v1/check?service=s&caller=a", "/v1/check?service=s&caller=a", "/v1/check?service=s"} {
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", target, nil))
+	}
+	if got := strings.Join(heard, ", "); got != "a callers admit, a callers virtual_drop,  __unmatched__ admit" {
+		t.Errorf("heard %s", got)
+	}
+	wantMetrics(t, e, map[string]string{
+		`rlc_enforcer_requests_total{bucket="callers",caller="a",outcome="virtual_drop",procedure="",service="s"}`: "1",
+		`rlc_enforcer_requests_total{bucket="__unmatched__",caller="",outcome="admit",procedure="",service="s"}`:   "1",
+	})
 }
 
 func TestABucketInShadowSetsNoLimitHeaders(t *testing.T) {
@@ -336,4 +453,102 @@ func TestTheServerCutsSlowAndLargeRequestsAndDrains(t *testing.T) {
 	if err := <-served; err != nil {
 		t.Errorf("ended with %v", err)
 	}
+}
+
+// serveFor serves h by s until the test ends, and returns the address.
+func serveFor(t *testing.T, s enforcer.HTTPServer, most int) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ctx, enforcer.Bound(l, most, nil)) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return l.Addr().String()
+}
+
+// send writes text and never ends it; it returns what comes back until the
+// server ends the connection.
+func send(t *testing.T, addr, text string) string {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(c)
+	if errors.Is(err, syscall.ECONNRESET) && len(got) == 0 {
+		return "reset" // it was told no more while it still sent
+	}
+	if err != nil && !errors.Is(err, syscall.ECONNRESET) {
+		t.Fatalf("the server holds on to %.40q: %v", text, err)
+	}
+	return string(got)
+}
+
+func TestASlowClientHoldsNoConnection(t *testing.T) {
+	e, _ := start(t, enforcer.Config{})
+	addr := serveFor(t, enforcer.HTTPServer{Handler: e.Handler(), Header: 50 * time.Millisecond, Body: 200 * time.Millisecond, Idle: 50 * time.Millisecond}, 100)
+	for what, x := range map[string]struct{ text, want string }{
+		"half a header":        {"POST /v1/check HTTP/1.1\r\nHost: x\r\nX-A: ", ""},
+		"nothing":              {"", ""},
+		"half a body":          {"POST /v1/check HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{", "408 Request Timeout"},
+		"an idle connection":   {"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", "200 OK"},
+		"thousands of headers": {"GET /healthz HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("X-A: b\r\n", 2_700), "431 Request Header"},
+		"a body of a gigabyte": {"POST /v1/check HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n" + strings.Repeat("x", 65_537), "413 Request Entity Too Large"},
+		"a body that is a zip": {"POST /v1/check HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx", "415 Unsupported Media Type"},
+		"thousands of fields":  {"GET /v1/check?service=s&" + strings.Repeat("a=b&", 5_400) + " HTTP/1.1\r\nHost: x\r\n\r\n", "431 Request Header"},
+	} {
+		got := send(t, addr, x.text)
+		if got == "reset" && strings.HasPrefix(x.want, "4") {
+			continue
+		}
+		if status, _, _ := strings.Cut(got, "\r\n"); !strings.Contains(status, x.want) || (x.want == "") != (got == "") {
+			t.Errorf("%s: %.80q, want %q", what, got, x.want)
+		}
+	}
+}
+
+func TestConnectionsBeyondTheBoundWaitForTheirTurn(t *testing.T) {
+	e, _ := start(t, enforcer.Config{})
+	addr := serveFor(t, enforcer.HTTPServer{Handler: e.Handler()}, 2)
+	var held []net.Conn
+	for range 2 {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, c)
+	}
+	answered := make(chan string, 1)
+	go func() {
+		c, err := net.Dial("tcp", addr) // the kernel takes it
+		if err != nil {
+			answered <- err.Error()
+			return
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, "GET /healthz HTTP/1.0\r\n\r\n")
+		line, _ := bufio.NewReader(c).ReadString('\n')
+		answered <- strings.TrimSpace(line)
+	}()
+	// A place is free once one is closed, and not before: the third is answered.
+	held[0].Close()
+	if got := <-answered; got != "HTTP/1.0 200 OK" {
+		t.Errorf("the third: %q", got)
+	}
+	held[1].Close()
 }
