@@ -57,6 +57,14 @@ func (p *parser) bucket(d *doc, n *yaml.Node, mode rlc.Mode, l layer) (*rlc.Buck
 		}
 	})
 
+	p.bucketNumbers(d, o, b, l)
+	o.done()
+	return b, raw
+}
+
+// bucketNumbers reads what a bucket's limit comes from: a policy with its
+// guards, or a person's hand.
+func (p *parser) bucketNumbers(d *doc, o *object, b *rlc.Bucket, l layer) {
 	policy, limit, newKey := o.get("policy"), o.get("limit"), o.get("new_key")
 	b.Policy = p.policySpec(d, policy)
 	if limit != nil {
@@ -67,7 +75,7 @@ func (p *parser) bucket(d *doc, n *yaml.Node, mode rlc.Mode, l layer) (*rlc.Buck
 	}
 	switch {
 	case limit == nil && b.Algorithm == rlc.Concurrency:
-		d.refuse(n, "write limit: {concurrent: 100, timeout: 30s}", "algorithm concurrency without a limit: no policy computes one")
+		d.refuse(o.node, "write limit: {concurrent: 100, timeout: 30s}", "algorithm concurrency without a limit: no policy computes one")
 	case limit != nil && policy != nil:
 		d.refuse(policy, "remove one of the two", "limit excludes policy")
 	case limit != nil && newKey != nil:
@@ -81,12 +89,10 @@ func (p *parser) bucket(d *doc, n *yaml.Node, mode rlc.Mode, l layer) (*rlc.Buck
 			d.refuse(g, "remove it", "guards beside limit: a limit written by hand is never moved")
 		}
 	}
-	o.done()
 	if limit == nil && b.Policy == nil {
 		// Buckets do not share the parameters' map.
 		b.Policy = &rlc.PolicySpec{Kind: l.policy.Kind, Params: maps.Clone(l.policy.Params)}
 	}
-	return b, raw
 }
 
 // each reads the attributes that a bucket counts by, in matching order.

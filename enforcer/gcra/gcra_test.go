@@ -191,25 +191,6 @@ func TestARefusedRequestIsAdmittedAfterItsWaitAndNotBefore(t *testing.T) {
 	})
 }
 
-func TestARefusalOrAPeekLeavesLaterVerdictsAlone(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		lim := drawLimit(t, "limit")
-		l := compile(t, lim.Rate, lim.Burst)
-		var stored, dropped gcra.State // one keeps what refusals return, one does not
-		for _, r := range trace(t) {
-			a, va := l.Take(stored, r.at, r.cost)
-			b, vb := l.Take(dropped, r.at, r.cost)
-			if va != vb {
-				t.Fatalf("a kept refusal changed a verdict: %+v, %+v", va, vb)
-			}
-			stored = a
-			if vb.OK && r.cost > 0 {
-				dropped = b
-			}
-		}
-	})
-}
-
 func TestAChangeOfLimitKeepsTheDebt(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before, after := drawLimit(t, "before"), drawLimit(t, "after")

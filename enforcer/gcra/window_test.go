@@ -157,7 +157,7 @@ func TestARefusedRequestOfAWindowIsAdmittedAfterItsWaitAndNotBefore(t *testing.T
 }
 
 // A refusal may leave the state at a later time; nobody sees it.
-func TestARefusalByAnyAlgorithmLeavesLaterVerdictsAlone(t *testing.T) {
+func TestARefusalOrAPeekLeavesLaterVerdictsAlone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := drawAny(t, "limit")
 		var stored, dropped gcra.State
@@ -244,7 +244,7 @@ func TestWhatIsGivenBackMintsNothing(t *testing.T) {
 			if v.OK && r.cost > 0 {
 				window[len(all)] = s.End
 				byWindow[s.End] += r.cost
-				all, open = append(all, charged{r.at, r.cost}), append(open, charged{r.at, r.cost})
+				all, open = append(all, charged(r)), append(open, charged(r))
 			}
 			if s.Debt < 0 || s.Prev < 0 || len(s.Log) > 80 {
 				t.Fatalf("state %+v", s)
