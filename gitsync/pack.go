@@ -31,10 +31,10 @@ const (
 	looseBelow = 100
 )
 
-// receive puts what a server sent into the mirror. The pack is written to a file
-// first and looked through, so that nothing is inflated that says to be, or
-// turns out, larger than the limits.
-func receive(dir string, r io.Reader, limit int64) (err error) {
+// receive puts what a server sent into the mirror: limit bytes and most objects
+// at most. The pack is written to a file first and looked through, so that
+// nothing is inflated that says to be, or turns out, larger than the limits.
+func receive(dir string, r io.Reader, limit int64, most int) (err error) {
 	tmp, err := os.CreateTemp(dir, "fetch-*.tmp")
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func receive(dir string, r io.Reader, limit int64) (err error) {
 	if n > limit {
 		return fmt.Errorf("%w: the pack has more than %d bytes", rlc.ErrInvalid, limit)
 	}
-	objects, err := survey(tmp, limit*inflation)
+	objects, err := survey(tmp, limit*inflation, most)
 	if err != nil {
 		return err
 	}
@@ -74,8 +74,10 @@ func bad(err error) error {
 	return fmt.Errorf("%w: the pack is broken: %w", rlc.ErrInvalid, err)
 }
 
-// survey counts the objects of a pack and refuses those that are too large.
-func survey(file io.ReadSeeker, total int64) (uint32, error) {
+// survey counts the objects of a pack and refuses those that are too many or too
+// large. What a pack says of their number bounds what is made of it: an index of
+// some 430 bytes of memory an object.
+func survey(file io.ReadSeeker, total int64, most int) (uint32, error) {
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return 0, err
 	}
@@ -83,6 +85,9 @@ func survey(file io.ReadSeeker, total int64) (uint32, error) {
 	_, objects, err := s.Header()
 	if err != nil {
 		return 0, bad(err)
+	}
+	if int64(objects) > int64(most) {
+		return 0, fmt.Errorf("%w: the pack has %d objects, limit %d", rlc.ErrInvalid, objects, most)
 	}
 	for range objects {
 		h, err := s.NextObjectHeader()

@@ -106,6 +106,9 @@ func openRemote(c Config) (*remote, error) {
 	if c.FetchBytes <= 0 {
 		c.FetchBytes = 256 << 20
 	}
+	if c.FetchObjects <= 0 {
+		c.FetchObjects = 500_000
+	}
 	return &remote{cfg: c, addr: addr, dir: filepath.Join(c.Dir, "mirror.git"), clock: time.Now, pause: map[string]*suspended{}}, nil
 }
 
@@ -500,7 +503,7 @@ func (f *remote) fetch(c conversation, ar *packp.AdvRefs, now map[string]plumbin
 	if err := res.Decode(answer); err != nil {
 		return errors.Join(err, answer.Close())
 	}
-	err = receive(f.dir, demux(req.Capabilities, res, io.Discard), f.cfg.FetchBytes)
+	err = receive(f.dir, demux(req.Capabilities, res, io.Discard), f.cfg.FetchBytes, f.cfg.FetchObjects)
 	return errors.Join(err, res.Close())
 }
 

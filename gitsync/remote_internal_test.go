@@ -233,11 +233,11 @@ func TestAPackThatIsTooLargeIsRefused(t *testing.T) {
 		"all objects": {many, 2 << 20, "too large together"},
 		"truncated":   {truncated, 1 << 20, "broken"},
 		"flipped":     {flipped, 1 << 20, "broken"},
-		"none":        {[]byte("PACK\x00\x00\x00\x02\xff\xff\xff\xff"), 1 << 20, "broken"},
+		"none":        {[]byte("PACK\x00\x00\x00\x02\xff\xff\xff\xff"), 1 << 20, "4294967295 objects, limit 41"},
 		"text":        {[]byte("<html>"), 1 << 20, "broken"},
 	} {
 		f := newTestRemote(t, "https://example.org/x", Config{})
-		err := receive(f.dir, bytes.NewReader(c.pack), c.limit)
+		err := receive(f.dir, bytes.NewReader(c.pack), c.limit, 41)
 		if c.want == "" && err != nil || c.want != "" && (!errors.Is(err, rlc.ErrInvalid) || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
