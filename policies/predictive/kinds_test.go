@@ -17,9 +17,9 @@ import (
 // step × 1.2; the bounds are those seen, rounded to where a change shows.
 func kinds() map[string]kind {
 	return map[string]kind{
-		"weekly and daily seasons": {func(s season) float64 { return s.usual }, 0.975, 0.35},
-		"8 % growth a week":        {func(s season) float64 { return s.usual * math.Pow(1.08, s.weeks) }, 0.95, 0.55},
-		"7 % less every week":      {func(s season) float64 { return s.usual * math.Pow(0.93, s.weeks) }, 0.99, 0.35},
+		"weekly and daily seasons": {func(s season) float64 { return s.usual }, 0.98, 0.3},
+		"8 % growth a week":        {func(s season) float64 { return s.usual * math.Pow(1.08, s.weeks) }, 0.97, 0.4},
+		"7 % less every week":      {func(s season) float64 { return s.usual * math.Pow(0.93, s.weeks) }, 0.99, 0.25},
 		"levels that shift": {func(s season) float64 {
 			switch {
 			case s.weeks > 7.5:
@@ -28,34 +28,34 @@ func kinds() map[string]kind {
 				return s.usual * 2.2
 			}
 			return s.usual
-		}, 0.97, 0.75},
-		"few requests": {func(s season) float64 { return s.usual / 25000 }, 0.985, 0.6},
+		}, 0.98, 0.55},
+		"few requests": {func(s season) float64 { return s.usual / 25000 }, 0.98, 0.5},
 		"bursts": {func(s season) float64 {
 			if s.r.Float64() < 0.002 {
 				s.usual *= 1 + 5*s.r.ExpFloat64()
 			}
 			return s.usual * math.Exp(0.4*s.r.NormFloat64())
-		}, 0.985, 0.25},
+		}, 0.98, 0.15},
 		"a nightly batch": {func(s season) float64 {
 			if s.at.Hour() == 2 {
 				return 300 * math.Exp(0.1*s.r.NormFloat64())
 			}
 			return 1
-		}, 0.985, 0.1},
+		}, 0.99, 0.02},
 		"batches at any hour": {func(s season) float64 {
 			day := int(s.at.Unix() / 86400)
 			if hash := uint64(day) * 0x9E3779B97F4A7C15; s.at.Hour() == int(hash>>33)%24 && s.at.Minute() < 30 {
 				return 200
 			}
 			return 0
-		}, 0.995, 1},
+		}, 0.995, 0.9},
 		"silent weekends": {func(s season) float64 {
 			if d := s.at.Weekday(); d == time.Saturday || d == time.Sunday {
 				return 0
 			}
 			return s.usual
-		}, 0.965, 0.6},
-		"noise alone": {func(s season) float64 { return 50 * math.Exp(0.5*s.r.NormFloat64()) }, 0.985, 0.5},
+		}, 0.97, 0.3},
+		"noise alone": {func(s season) float64 { return 50 * math.Exp(0.5*s.r.NormFloat64()) }, 0.98, 0.45},
 	}
 }
 
