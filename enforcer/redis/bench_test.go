@@ -52,6 +52,34 @@ func decide(b *testing.B, server *redistest.Server, sets []*Set) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "decisions/s")
 }
 
+// What Redis pays for the least that could be asked of it, in the same pass.
+func BenchmarkFloor(b *testing.B) {
+	server := redistest.Start(b)
+	c := counter(b, server.URL(), Config{Strict: true})
+	client, err := c.conn.Client(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, command := range []string{"INCR k", "EVAL return(1) 0"} {
+		b.Run(command, func(b *testing.B) {
+			words := strings.Fields(command)
+			before := cpu(b, server)
+			b.SetParallelism(32)
+			b.ResetTimer()
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					if err := client.Do(b.Context(), client.B().Arbitrary(words...).Build()).Error(); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			})
+			b.StopTimer()
+			b.ReportMetric((cpu(b, server)-before)/float64(b.N), "redis-µs/op")
+		})
+	}
+}
+
 func BenchmarkDecision(b *testing.B) {
 	server := redistest.Start(b)
 	for _, c := range []struct {

@@ -36,12 +36,13 @@ end
 local settle, back = op == 'settle', op == 'settle' and n < 0
 local t = call('TIME')
 local now = t[1] * 1000000 + t[2]
-local ok, answers, put, life = 1, {}, {}, {}
+local ok, alone = 1, #KEYS == 1
+local answers, put, life = not alone and {}, not alone and {}, not alone and {}
 
 for i = 1, #KEYS do
   local key = KEYS[i]
   local kind, ttl, x1, x2, x3, x4, x5, x6 = unpack('>c1ddddddd', ARGV[i + 2])
-  local debt, at, fin, prev, fits, reset, refused = 0, now, 0, 0, settle, false, false
+  local debt, at, fin, prev, fits, reset, refused, value = 0, now, 0, 0, settle, false, false
   if not (ttl >= 1000 and ttl <= 86400000 and x1 >= 0 and x1 <= 1e11 and x2 >= 0 and x2 < 2^51) then
     return redis.error_reply('RLCINVALID counter')
   end
@@ -105,9 +106,9 @@ for i = 1, #KEYS do
     end
     if reset and not fits then after, over, fits, refused = debt, prev, true, true end
     if fits and over > 0 then
-      put[i], ttl = pack('>ddd', after, at, over), 86400000
+      value, ttl = pack('>ddd', after, at, over), 86400000
     elseif fits then
-      put[i] = pack('>dd', after, at)
+      value = pack('>dd', after, at)
     end
 
   else
@@ -170,7 +171,7 @@ for i = 1, #KEYS do
       if not (back or refused) then after = after + n end
       if after > 1e11 then after = 1e11 end
       if close == 0 then close = at + x2 end
-      put[i] = pack('>dddd', after, at, close, prev)
+      value = pack('>dddd', after, at, close, prev)
       if kind == 's' then close = close + x2 end
       if close > now then ttl = ttl + floor((close - now) / 1000) + 1 end
     end
@@ -178,12 +179,12 @@ for i = 1, #KEYS do
   end
 
   if op ~= 'lease' and (refused or not fits) then ok = 0 end
-  if refused and op ~= 'peek' then
-    -- That the clock was set back is to be remembered even so.
-    call('SET', key, put[i], 'PX', ttl)
+  -- That the clock was set back is to be remembered even where it is refused.
+  if value and op ~= 'peek' and (refused or alone and (ok ~= 0 or settle)) then
+    call('SET', key, value, 'PX', ttl)
   end
-  answers[i] = pack('>dddd', debt, at - now, fin, prev)
-  life[i] = ttl
+  if alone then return pack('>dddddd', ok, now, debt, at - now, fin, prev) end
+  answers[i], put[i], life[i] = pack('>dddd', debt, at - now, fin, prev), value, ttl
 end
 
 if op ~= 'peek' and (ok ~= 0 or settle) then

@@ -21,9 +21,11 @@ import (
 )
 
 // The library looks once more for a cluster up to a second after a connection
-// of its own ended; that goroutine ends by itself.
+// of its own ended; that goroutine ends by itself. The proxy that does harm
+// leaves goroutines of its own.
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"),
+		goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run"))
 }
 
 // patience bounds what a test waits for, and replaces the deadline of a
