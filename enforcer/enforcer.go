@@ -120,7 +120,7 @@ func New(c Config) (*Enforcer, error) {
 		config:  c,
 		log:     c.Log,
 		now:     c.Now,
-		memory:  &memory.Memory{},
+		memory:  &memory.Memory{Max: c.MaxKeys},
 		counter: c.Counter,
 		hashKey: c.HashKey,
 

@@ -20,6 +20,11 @@ const shards = 16
 // Memory is a store of counters. The zero value is empty and ready for use; it
 // is safe for use by many goroutines, and not to be copied.
 type Memory struct {
+	// Max bounds the live counters of all buckets together; 0 is no bound. Set
+	// it before the first use.
+	Max int
+
+	live    atomic.Int64
 	ids     atomic.Uint64
 	evicted atomic.Uint64
 
@@ -82,7 +87,7 @@ func (m *Memory) find(sp *space, c *gcra.Charge, now int64, create bool) *counte
 	sh.mu.RLock()
 	k := sh.counters[c.Key]
 	sh.mu.RUnlock()
-	full := c.Max > 0 && sp.live.Load() >= int64(c.Max)
+	full := c.Max > 0 && sp.live.Load() >= int64(c.Max) || m.Max > 0 && m.live.Load() >= int64(m.Max)
 	switch {
 	case k != nil:
 		return k
@@ -101,8 +106,10 @@ func (m *Memory) find(sp *space, c *gcra.Charge, now int64, create bool) *counte
 	if k = sh.counters[c.Key]; k != nil {
 		return k
 	}
-	if n := sp.live.Add(1); c.Max > 0 && n > int64(c.Max) {
+	n, all := sp.live.Add(1), m.live.Add(1)
+	if c.Max > 0 && n > int64(c.Max) || m.Max > 0 && all > int64(m.Max) {
 		sp.live.Add(-1)
+		m.live.Add(-1)
 		if c.Share {
 			return sp.rest
 		}
@@ -140,6 +147,7 @@ func (m *Memory) sweep(sp *space, now int64) {
 				k.gone = true
 				delete(sh.counters, key)
 				sp.live.Add(-1)
+				m.live.Add(-1)
 				m.evicted.Add(1)
 			}
 			k.mu.Unlock()
@@ -166,6 +174,7 @@ func (m *Memory) Keep(keep func(bucket string) bool) {
 				k.gone = true
 				k.mu.Unlock()
 			}
+			m.live.Add(-int64(len(sh.counters)))
 			clear(sh.counters)
 			sh.mu.Unlock()
 		}
@@ -176,14 +185,7 @@ func (m *Memory) Keep(keep func(bucket string) bool) {
 }
 
 // Live is the number of counters held.
-func (m *Memory) Live() (n int) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	for _, s := range m.spaces {
-		n += int(s.live.Load())
-	}
-	return n
-}
+func (m *Memory) Live() int { return int(m.live.Load()) }
 
 // Evicted is how many idle counters were taken away so far.
 func (m *Memory) Evicted() uint64 { return m.evicted.Load() }
