@@ -75,7 +75,7 @@ type Config struct {
 
 	Timeout      time.Duration // of one conversation with the server, 2 minutes by default
 	FetchBytes   int64         // that one fetch may bring, 256 MiB by default
-	FetchObjects int           // that one fetch may bring, 500,000 by default: some 220 MiB of memory while it does
+	FetchObjects int           // that one fetch may bring, 500,000 by default: some 240 MiB of memory while it does
 	Fresh        time.Duration // how old the mirror may be for Settle; 0 looks each time
 
 	// Name and Email are RLC's as committer, "rlc" and "rlc@localhost" by

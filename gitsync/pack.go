@@ -76,7 +76,7 @@ func bad(err error) error {
 
 // survey counts the objects of a pack and refuses those that are too many or too
 // large. What a pack says of their number bounds what is made of it: an index of
-// some 430 bytes of memory an object.
+// some 480 bytes of memory an object.
 func survey(file io.ReadSeeker, total int64, most int) (uint32, error) {
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return 0, err
