@@ -1,6 +1,7 @@
 package planner_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -118,5 +119,48 @@ func TestAHeldQuotaStillGetsItsEvent(t *testing.T) {
 	w.cron()
 	if c := w.all(); c.Held != "human_edit" || c.Moves() {
 		t.Errorf("a person's edit: held %q, %+v", c.Held, c.NewTimed)
+	}
+}
+
+// A predictive policy by the hour: its quota carries hours below its rate at
+// night, and the next run leaves them alone.
+func TestAnHourlyScheduleIsPublishedWithItsQuota(t *testing.T) {
+	w := newWorld(t, policy("geo", "  - {name: all, policy: {kind: predictive, schedule: hourly}}\n"))
+	w.history.series["geo all"] = wave(100)
+	w.cron()
+	c := w.all()
+	h := c.NewTimed.Hours
+	if h == nil || !h.From.Equal(now) || len(h.Rates) != 168 {
+		t.Fatalf("hours %+v\n%s", h, policies.Explain(c).Text())
+	}
+	// At midnight traffic is a fifth of its peak.
+	if night, day := h.Rates[14], h.Rates[2]; night >= c.New.Rate/2 || day > c.New.Rate || slices.Max(h.Rates) > c.New.Rate || slices.Min(h.Rates) < 1 {
+		t.Errorf("%v at midnight, %v at noon, quota %v", night, day, c.New)
+	}
+	if c.Backtest.New == nil || c.Backtest.New.Share > 0.001 {
+		t.Errorf("backtest %+v", c.Backtest.New)
+	}
+	w.accept("geo")
+	w.clock = now.Add(day)
+	if run := w.cron(); run.Changed != 0 {
+		t.Errorf("a day later %d change: %+v", run.Changed, w.all().NewTimed)
+	}
+	w.repo.commit(w.clock, policy("geo", "  - {name: all, policy: {kind: predictive}}\n"))
+	w.clock = now.Add(day + time.Hour)
+	w.cron()
+	if c := w.all(); c.NewTimed.Hours != nil || !c.Moves() {
+		t.Errorf("static again: %+v", c.NewTimed.Hours)
+	}
+}
+
+func TestARecentPolicyWantsRunsOfItsOwn(t *testing.T) {
+	w := newWorld(t, files(policy("geo", "  - {name: all, policy: {kind: recent}}\n"), policy("shop", callers), policy("broken", "  - {name: all, polcy: x}\n")))
+	often, err := w.planner.Often(t.Context())
+	if err != nil || len(often) != 1 || often["geo"] != time.Hour {
+		t.Errorf("%v (%v), want geo every hour", often, err)
+	}
+	w.repo.err = errors.New("disk")
+	if _, err := w.planner.Often(t.Context()); err == nil {
+		t.Error("the repository cannot be read: no error")
 	}
 }
