@@ -130,13 +130,7 @@ func (b *builder) add(parts []draft, h hit) []draft {
 	case k.Cost.Header != "":
 		p.cost, p.after = max(k.Cost.Reserve, 1), true
 	case k.Cost.Procedures != nil:
-		n, listed := k.Cost.Procedures[b.attrs["procedure"]]
-		if listed && n == 0 {
-			return parts // free
-		}
-		if listed {
-			p.cost = n
-		}
+		p.cost = max(k.Cost.Procedures[b.attrs["procedure"]], 1)
 	}
 	if k.InFlight != nil {
 		p.slot = &slot{k.space + "\x00" + h.id, k.InFlight.Max, k.InFlight.Timeout.Microseconds()}
