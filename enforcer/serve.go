@@ -67,12 +67,17 @@ func (s HTTPServer) Serve(ctx context.Context, l net.Listener) error {
 	}
 	stop, cancel := context.WithTimeout(context.Background(), orElse(s.Drain, 10*time.Second))
 	defer cancel()
+	// The first call ends accepting; a connection that was accepted at that
+	// moment is known only once Serve has returned, and waited for by the second.
 	err := server.Shutdown(stop)
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = server.Close() // the last ones took too long
-	}
 	if e := <-served; !errors.Is(e, http.ErrServerClosed) {
 		err = errors.Join(err, e)
+	}
+	if err == nil {
+		err = server.Shutdown(stop)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return server.Close() // the last ones took too long
 	}
 	return err
 }

@@ -148,8 +148,15 @@ func launch(t *testing.T, args ...string) *process {
 
 func launchEnv(t *testing.T, env []string, args ...string) *process {
 	t.Helper()
+	return launchBy(t, func(*exec.Cmd) {}, env, args...)
+}
+
+// launchBy lets change alter how the command is started.
+func launchBy(t *testing.T, change func(*exec.Cmd), env []string, args ...string) *process {
+	t.Helper()
 	p := &process{t: t, done: make(chan struct{})}
 	p.cmd = command(t, append([]string{"RLC_HTTP=127.0.0.1:0", "RLC_GRPC=127.0.0.1:0"}, env...), append([]string{"serve"}, args...)...)
+	change(p.cmd)
 	p.cmd.Stderr = p
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
