@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -311,5 +312,77 @@ func TestMeasuredKeysAreBounded(t *testing.T) {
 	}
 	if n := ns.all[0].Stats(); n.Measured != 0 {
 		t.Errorf("after a minute: %+v", n)
+	}
+}
+
+// What the script gives: at most what is wanted beyond what is held, at most
+// half of what is free but what is of use, never what is not there.
+func TestALeaseGetsAtMostHalfOfWhatIsFree(t *testing.T) {
+	server := redistest.Start(t)
+	c := counter(t, server.URL(), Config{})
+	for i, l := range []struct{ taken, wants, has, least, given, left int64 }{
+		{0, 30, 0, 1, 30, 70},
+		{0, 80, 0, 1, 50, 50},
+		{0, 80, 0, 60, 60, 40},
+		{0, 500, 0, 400, 100, 0},
+		{90, 80, 0, 1, 5, 5},
+		{99, 80, 0, 1, 1, 0},
+		{100, 80, 0, 1, 0, 0},
+		{100, 80, 0, 50, 0, 0},
+		{40, 10, 25, 1, -15, 75},
+		{40, 0, 25, 1, -25, 85},
+		{10, 0, 25, 1, -25, 100}, // never above the burst
+		{40, 25, 25, 1, 0, 60},
+	} {
+		s := strict(t, c, fmt.Sprint(i), 100)
+		if l.taken > 0 && !take(t, s, 0, l.taken).OK() {
+			t.Fatal("not taken")
+		}
+		numbers, err := c.askLease(t.Context(), &s.parts[0], 0, l.wants, l.has, l.least)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if left := take(t, s, 0, 0).Remaining; numbers[0] != l.given || left != l.left {
+			t.Errorf("%+v: %d given, %d left", l, numbers[0], left)
+		}
+	}
+}
+
+// Tokens that are on their way back are not spent meanwhile.
+func TestTokensAreSpentOrGivenBackNeverBoth(t *testing.T) {
+	server := redistest.Start(t)
+	p := newProxy(t, server.Addr())
+	c := counter(t, p.url(), Config{})
+	const burst = 10_000
+	s := strict(t, c, "k", burst)
+	var admitted atomic.Int64
+	spend := func() {
+		if take(t, s, time.Now().UnixMicro(), 1).OK() {
+			admitted.Add(1)
+		}
+	}
+	for range 300 {
+		spend()
+	}
+	k := s.parts[0].hot.Load()
+	if k.held() < 100 {
+		t.Fatalf("%d held", k.held())
+	}
+	p.harm("latency", `"latency":30`)
+	var group sync.WaitGroup
+	group.Go(func() { c.giveBack(t.Context(), k) })
+	soon(t, "tokens on their way", func() bool { return k.held() == 0 })
+	for range 4 {
+		group.Go(func() {
+			for range 20 {
+				spend()
+			}
+		})
+	}
+	group.Wait()
+	p.heal()
+	c.Close()
+	if left := take(t, strict(t, counter(t, server.URL(), Config{Prefix: c.config.Prefix}), "k", burst), 0, 0).Remaining; left != burst-admitted.Load() {
+		t.Errorf("%d left after %d of %d", left, admitted.Load(), burst)
 	}
 }
