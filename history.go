@@ -135,7 +135,7 @@ type Forecast struct {
 	From     time.Time // the clock hour (UTC) of the run's now
 	Q50      []Rate    // half of the hour's steps lie at or below it
 	Q99      []Rate    // 99 % of the hour's steps lie at or below it
-	Coverage Ratio     // share of steps at or below Q99 where the past was forecast the same way
+	Coverage Ratio     // share of steps at or below Q99 where past days were forecast the same way; 1 where none could be
 	// Rates are the limits to be in force hour by hour, unrounded; nil where
 	// Estimate.Limit stands for all hours.
 	Rates []Rate

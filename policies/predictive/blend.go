@@ -11,25 +11,31 @@ type outlook struct {
 	blend    []float64 // each model's share, sums to 1
 	models   []model
 	days     int     // of the past that were forecast to find the shares
-	coverage float64 // share of their steps at or below the limits forecast; NaN without days
-	relative float64 // loss / loss of the hour-of-week maximum on these days; NaN without days
+	coverage float64 // share of their steps at or below the limits forecast; 1 without days
+	relative float64 // loss / loss of the hour-of-week maximum on these days; 1 without days
 	fallback bool    // the hour-of-week maximum stands, times 1.2
 	growth   float64 // a week
 	batches  bool    // nobody knows when requests come
 }
 
-// look forecasts the hours to come. blend nil finds each model's share by
-// forecasting the days of the last week, each from what was known before it.
-func (w *window) look(blend []float64) outlook {
-	o := outlook{models: models(), blend: blend, batches: w.irregular()}
-	if o.batches {
+// look forecasts the hours to come. Each model's share is found by forecasting
+// the days of the last week, each from what was known before it; as, where it is
+// not nil, is the outlook whose models and shares are taken over instead.
+func (w *window) look(as *outlook) outlook {
+	var o outlook
+	if as != nil {
+		o = *as
+	} else if o.batches = w.irregular(); o.batches {
 		o.models = batches()
 	} else {
+		o.models = models()
+	}
+	if !o.batches {
 		w.detrend()
 	}
 	o.growth = w.growth
 	s := &scratch{values: make([]weighted, 0, levels*w.n)}
-	if blend == nil {
+	if as == nil {
 		w.backtest(&o, s)
 	}
 	p := w.until(w.n, s)
@@ -99,7 +105,7 @@ func (w *window) backtest(o *outlook, s *scratch) {
 		}
 		days = append(days, d)
 	}
-	o.days = len(days)
+	o.days, o.coverage, o.relative = len(days), 1, 1
 	least := 1e-9 * w.until(w.n, s).level * seen
 	if len(days) == 0 {
 		o.fallback = true
@@ -125,7 +131,6 @@ func (w *window) backtest(o *outlook, s *scratch) {
 		own.add(mine)
 		top.add(tops)
 	}
-	o.relative = 1
 	if top.loss > 0 {
 		o.relative = own.loss / top.loss
 	}

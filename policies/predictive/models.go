@@ -12,8 +12,8 @@ type model struct {
 	forecast func(p *past, out []float64)
 }
 
-// within is the forecast, held near what was ever seen: a residual
-// relative to a silent hour means nothing in a busy one.
+// within is the forecast, held near what was ever seen: a residual relative to a
+// silent hour means nothing in a busy one.
 func (m model) within(p *past, out []float64) {
 	m.forecast(p, out)
 	for i := range out {
@@ -109,18 +109,9 @@ func hourMaximum(p *past, out []float64) {
 // every day: the recommendation of Kubernetes' vertical pod autoscaler. It knows
 // no season and follows a new level fast.
 func recentLevel(p *past, out []float64) {
-	fill(out, 1.15*p.quantile(0.95, 24))
-}
-
-// quantile is that of all steps, with weights that halve every so many hours.
-func (p *past) quantile(q, half float64) float64 {
-	from := 0
-	if !math.IsInf(half, 1) {
-		from = max(0, p.at-int(10*half)) // what is older weighs less than a thousandth
-	}
 	all := p.scratch.values[:0]
-	fade, weight := math.Exp2(-1/half), 1.0
-	for h := p.at - 1; h >= from; h-- {
+	fade, weight := math.Exp2(-1.0/24), 1.0
+	for h := p.at - 1; h >= max(0, p.at-10*24); h-- { // older steps weigh less than a thousandth
 		weight *= fade
 		if p.seen[h] == 0 {
 			continue
@@ -130,7 +121,7 @@ func (p *past) quantile(q, half float64) float64 {
 		}
 	}
 	p.scratch.values = all
-	return quantile(all, q)
+	fill(out, 1.15*quantile(all, 0.95))
 }
 
 // smoothedLevel is simple exponential smoothing with a weekly season: what is

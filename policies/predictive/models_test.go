@@ -97,3 +97,33 @@ func TestSharesFallWithTheCubeOfTheLoss(t *testing.T) {
 		t.Errorf("without a loss: %v", got)
 	}
 }
+
+func TestAnOutlooksModelsAreTakenOverWhateverTheOtherSeriesIsLike(t *testing.T) {
+	start := time.Date(2026, 11, 2, 0, 0, 0, 0, time.UTC)
+	series := func(rate func(h int) rlc.Rate) *window {
+		var hours []rlc.Hour
+		for i := range 3 * week {
+			hours = append(hours, rlc.Hour{Start: start.Add(time.Duration(i) * time.Hour), Max: rate(i), Mean: rate(i) / 2, Present: 60})
+		}
+		return newWindow(hours, func(int) bool { return true }, time.Minute, start.Add(3*week*time.Hour), 24, nil)
+	}
+	steady := func() *window { return series(func(int) rlc.Rate { return 10 }) }
+	batch := func() *window {
+		return series(func(h int) rlc.Rate {
+			if h == 200 {
+				return 10
+			}
+			return 0
+		})
+	}
+	s, b := steady().look(nil), batch().look(nil)
+	if s.batches || len(s.blend) != 4 || !b.batches || len(b.blend) != 1 {
+		t.Fatalf("steady %+v, batch %+v", s, b)
+	}
+	if got := steady().look(&b); !got.batches || got.q99[0] != 10 {
+		t.Errorf("the highest step of a steady series: %v", got.q99)
+	}
+	if got := batch().look(&s); got.batches || len(got.blend) != 4 || !(got.q99[0] <= 10) {
+		t.Errorf("a batch by a steady series' models: %v", got.q99)
+	}
+}

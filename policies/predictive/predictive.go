@@ -8,9 +8,9 @@
 package predictive
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -81,36 +81,36 @@ func (p *Policy) Needs() rlc.Needs { return p.cautious.Needs() }
 func (p *Policy) Propose(_ context.Context, in rlc.Input) (rlc.Estimate, error) {
 	var out *outlook
 	var base historical.Base
+	asked := false
 	est, err := p.cautious.ProposeBy(in, func(hours []rlc.Hour, counts func(i int) bool) historical.Base {
-		if out != nil { // what it would be with other hours: by the same models
-			_, b := p.base(in, hours, counts, out.blend)
+		if asked { // what it would be with other hours: by the same models
+			_, b := p.base(in, hours, counts, out)
 			return b
 		}
+		asked = true
 		out, base = p.base(in, hours, counts, nil)
 		return base
 	})
-	if err != nil || base.Rate == 0 {
+	if err != nil || out == nil {
 		return est, err
 	}
-	est.Forecast = &rlc.Forecast{From: in.Now.UTC().Truncate(time.Hour), Q50: rates(out.q50, 1), Q99: rates(out.q99, 1), Coverage: 1}
-	if out.days > 0 {
-		est.Forecast.Coverage = rlc.Ratio(out.coverage)
-	}
+	est.Forecast = &rlc.Forecast{From: in.Now.UTC().Truncate(time.Hour), Q50: rates(out.q50, 1, rlc.MaxRate), Q99: rates(out.q99, 1, rlc.MaxRate), Coverage: rlc.Ratio(min(1, out.coverage))}
+	share := float64(est.Limit.Rate) / base.Rate * (1 + p.planned) // of a forecast rate
+	capped(&est, in)
 	if p.hourly {
-		// In each hour the same share of the number is reserved as the forecast
-		// has in it.
-		est.Forecast.Rates = rates(out.q99, float64(est.Limit.Rate)/base.Rate*(1+p.planned))
+		r := rates(out.q99, share, est.Limit.Rate)
+		est.Forecast.Rates = r
 		est.Steps = append(est.Steps, rlc.Reason{
 			Rule: "hourly", Rate: est.Limit.Rate,
-			Detail: fmt.Sprintf("published hour by hour, from %s to %s", stat.RateText(slices.Min(est.Forecast.Rates)), stat.RateText(slices.Max(est.Forecast.Rates))),
+			Detail: fmt.Sprintf("published hour by hour, from %s to %s", stat.RateText(slices.Min(r)), stat.RateText(slices.Max(r))),
 		})
 	}
-	capped(&est, in)
 	return est, nil
 }
 
-// base forecasts from the hours that count, and draws one number from it.
-func (p *Policy) base(in rlc.Input, hours []rlc.Hour, counts func(i int) bool, blend []float64) (*outlook, historical.Base) {
+// base forecasts from the hours that count, and draws one number from it. There
+// is no outlook where nothing ever came. as is that of look.
+func (p *Policy) base(in rlc.Input, hours []rlc.Hour, counts func(i int) bool, as *outlook) (*outlook, historical.Base) {
 	peak := 0.0
 	for i, h := range hours {
 		if counts(i) {
@@ -118,10 +118,10 @@ func (p *Policy) base(in rlc.Input, hours []rlc.Hour, counts func(i int) bool, b
 		}
 	}
 	if peak == 0 {
-		return &outlook{}, historical.Base{Why: "forecast 0/s"}
+		return nil, historical.Base{Why: "forecast 0/s"}
 	}
 	w := newWindow(hours, counts, in.History.Step, in.Now, p.ahead, in.Location)
-	out := w.look(blend)
+	out := w.look(as)
 	// One request may always come, however sparse the series.
 	one := 1 / max(in.History.Step.Seconds(), 1)
 	for i := range out.q99 {
@@ -158,9 +158,6 @@ func capped(est *rlc.Estimate, in rlc.Input) {
 		return
 	}
 	est.Limit = rlc.Limit{Rate: most, Burst: historical.Burst(most, min(most, est.Peak.Rate), in.History.Step)}
-	for i, r := range est.Forecast.Rates {
-		est.Forecast.Rates[i] = min(r, most)
-	}
 	est.Why += fmt.Sprintf("; at most the capacity of %s", stat.RateText(most))
 	est.Steps = append(est.Steps, rlc.Reason{Rule: "capacity", Rate: most, Acted: true, Detail: "what the service can carry, less its reserve"})
 }
@@ -184,15 +181,7 @@ func (o *outlook) text(ahead int) string {
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(x, y int) int {
-		switch {
-		case o.blend[x] > o.blend[y]:
-			return -1
-		case o.blend[x] < o.blend[y]:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(order, func(x, y int) int { return cmp.Compare(o.blend[y], o.blend[x]) })
 	for i, m := range order {
 		if i > 0 {
 			b.WriteString(",")
@@ -208,10 +197,11 @@ func (o *outlook) text(ahead int) string {
 	return b.String()
 }
 
-func rates(values []float64, times float64) []rlc.Rate {
+// rates are values × times, at most most.
+func rates(values []float64, times float64, most rlc.Rate) []rlc.Rate {
 	out := make([]rlc.Rate, len(values))
 	for i, v := range values {
-		out[i] = rlc.Rate(min(max(0, v*times), math.MaxFloat64))
+		out[i] = min(rlc.Rate(v*times), most)
 	}
 	return out
 }
