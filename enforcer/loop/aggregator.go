@@ -62,20 +62,22 @@ type AggregatorStats struct {
 type Aggregator struct {
 	config AggregatorConfig
 
-	mu      sync.Mutex
-	started bool
-	start   time.Duration
-	swept   time.Duration
-	live    int // nodes that were heard lately
-	nodes   map[string]*node
-	order   []*node
-	paths   map[string]*zonePath
-	list    []*zonePath
-	tier    tier
-	given   map[string]*given
-	seq     uint64 // of directives
-	sums    uint64
-	spoke   time.Duration // when clients were last told anything
+	mu       sync.Mutex
+	started  bool
+	start    time.Duration
+	swept    time.Duration
+	live     int // nodes that were heard lately
+	nodes    map[string]*node
+	order    []*node
+	paths    map[string]*zonePath
+	list     []*zonePath
+	tier     tier
+	given    map[string]*given
+	seq      uint64 // of directives
+	sums     uint64
+	spoke    time.Duration // when clients were last told anything
+	repeated time.Duration // when all that is decided here was
+	passed   time.Duration // when all that was decided above was
 
 	informed    bool
 	heard       time.Duration // when the controller last spoke
@@ -143,7 +145,7 @@ func (a *Aggregator) begin(now time.Duration) {
 	}
 }
 
-// Report takes a node's report that arrived at now. The answer is what the
+// Report takes a node's report that arrived at now; it keeps nothing of r. The answer is what the
 // node is to be told at once: the directives of paths it reports for the first
 // time. An empty answer needs no sending.
 func (a *Aggregator) Report(r Report, now time.Duration) (answer Directives) {
@@ -223,7 +225,7 @@ func (a *Aggregator) entry(n *node, e *PathReport, at, now time.Duration, whole 
 		between = min(between, e.Since)
 	}
 	span := max(between, shortestSpan).Seconds()
-	claim, drops := 0.0, make([]float64, len(e.Path))
+	claim := 0.0
 	var perClass [Classes]float64
 	for c := range perClass {
 		if e.Offered[c] < np.offered[c] {
@@ -232,14 +234,12 @@ func (a *Aggregator) entry(n *node, e *PathReport, at, now time.Duration, whole 
 		perClass[c] = float64(e.Offered[c]-np.offered[c]) / span
 		claim += perClass[c]
 	}
-	for i := range drops {
+	for i := range e.Dropped {
 		if e.Dropped[i] < np.dropped[i] {
 			return first, false
 		}
-		drops[i] = float64(e.Dropped[i]-np.dropped[i]) / span
 	}
 	np.offered, np.at, np.seen = e.Offered, at, now
-	copy(np.dropped, e.Dropped)
 
 	np.claim, np.believe = claim, min(claim, a.plausible(n, np, span))
 	part := 1.0
@@ -254,8 +254,10 @@ func (a *Aggregator) entry(n *node, e *PathReport, at, now time.Duration, whole 
 		np.path.rate[c] += v - np.rate[c]
 		np.rate[c] = v
 	}
-	for i := range drops {
-		v := int64(min(drops[i], claim) * part * milliRequests)
+	for i := range e.Dropped {
+		dropped := float64(e.Dropped[i]-np.dropped[i]) / span
+		np.dropped[i] = e.Dropped[i]
+		v := int64(min(dropped, claim) * part * milliRequests)
 		np.path.drops[i] += v - np.drops[i]
 		np.drops[i] = v
 	}

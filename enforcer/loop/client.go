@@ -48,6 +48,7 @@ type Client struct {
 	seq         uint64
 	epoch, said uint64        // stamp of the directives in force
 	heard       time.Duration // when any came; meaningful while talking
+	since       time.Duration // since when they have come without a silence of TTL
 	talking     bool          // something was ever heard
 	now         time.Duration // of the last call that had a time
 }
@@ -217,6 +218,9 @@ func (c *Client) Apply(d Directives, now time.Duration) {
 		return
 	}
 	silent := c.talking && now-c.heard > TTL
+	if silent || !c.talking {
+		c.since = now
+	}
 	c.epoch, c.said, c.heard, c.talking = d.Epoch, d.Seq, now, true
 	for _, v := range d.List {
 		b := c.buckets[v.Bucket]
@@ -240,24 +244,25 @@ func (c *Client) Apply(d Directives, now time.Duration) {
 	}
 }
 
-// expire deals with directives older than TTL. While nothing at all is heard
-// the bucket runs on its local share; where others are still heard of, this
-// one has no limit any more and forwards.
+// expire puts every bucket on its local share once nothing at all was heard for
+// TTL. There it stays until it is heard of again. A bucket that was not
+// mentioned for TTL while others were has no limit any more and forwards.
 func (c *Client) expire(now time.Duration) {
 	silent := c.talking && now-c.heard > TTL
 	for _, b := range c.buckets {
-		if !b.known || now-b.heard <= TTL {
+		if !b.known {
 			continue
 		}
-		wasLocal := b.local.on.Load()
-		if silent {
-			b.local.fill(now, b.localRate())
-		} else {
+		was := b.local.on.Load()
+		switch forgotten := c.heard-max(b.heard, c.since) > TTL; {
+		case forgotten && !silent:
 			b.known = false
 			b.setKeep(keepAll)
 			b.local.on.Store(false)
+		case silent || was:
+			b.local.fill(now, b.localRate())
 		}
-		if b.local.on.Load() != wasLocal || !silent {
+		if b.local.on.Load() != was || !b.known {
 			for _, h := range b.handles {
 				h.set()
 			}

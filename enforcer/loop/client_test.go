@@ -194,9 +194,16 @@ func TestClientHeldToItsShareWhenNothingIsHeard(t *testing.T) {
 	if n := passed[false]; n != 4000 {
 		t.Errorf("%d of 4000 passed within the TTL", n)
 	}
-	// Something is heard again, but of this bucket no more: it has no limit.
-	c.Apply(order(2), 31*second)
-	c.Tick(31 * second)
+	// Something is heard again, but of this bucket not yet: its share stands.
+	for seq := range 12 {
+		at := 31*second + time.Duration(seq)*second
+		c.Apply(order(uint64(2+seq)), at)
+		c.Tick(at)
+		if n := offer(h, Normal, 1000); seq < 10 && n > 400 {
+			t.Errorf("%d of 1000 passed %d s after something was heard", n, seq)
+		}
+	}
+	// For as long again nothing was said of it: it has no limit any more.
 	if n := offer(h, Normal, 1000); n != 1000 {
 		t.Errorf("%d of 1000 passed without a directive", n)
 	}

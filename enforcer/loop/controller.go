@@ -49,6 +49,7 @@ type Controller struct {
 	start    time.Duration
 	speaking bool
 	reviewed time.Duration
+	repeated time.Duration
 	seq      uint64
 	late     uint64
 	zones    map[Place]*zone
@@ -258,9 +259,13 @@ func (c *Controller) Tick(now time.Duration) (orders []Order) {
 	}
 	c.tier.step(now)
 
+	repeat := now-c.repeated >= repeatEvery
+	if repeat {
+		c.repeated = now
+	}
 	say := map[*zone][]Directive{}
 	for _, k := range c.tier.order {
-		if !k.due(now, k.law.Hot(now)) {
+		if !k.due(k.law.Hot(now), repeat) {
 			continue
 		}
 		for _, z := range c.order {

@@ -39,9 +39,12 @@ type cell struct {
 	// What the owner said last.
 	sent     Keep
 	sentHot  bool
-	sentAt   time.Duration
 	everSent bool
 }
+
+// repeatEvery is how often every directive is said again, all together, so
+// that a fleet at rest gets one message a second.
+const repeatEvery = time.Second
 
 // part is what one zone adds to a cell.
 type part struct {
@@ -215,15 +218,15 @@ func (c *cell) step(now time.Duration) {
 	}
 }
 
-// due reports whether the cell's keep is to be said again: it moved, hot
-// began, or a second has passed. It then counts as said.
-func (c *cell) due(now time.Duration, hot bool) bool {
-	say := !c.everSent || now-c.sentAt >= time.Second || hot && !c.sentHot
+// due reports whether the cell's keep is to be said again: it moved, hot began
+// or ended, or everything is repeated. It then counts as said.
+func (c *cell) due(hot, repeat bool) bool {
+	say := !c.everSent || repeat || hot != c.sentHot
 	for i := range c.keep {
 		say = say || moved(c.sent[i], c.keep[i])
 	}
 	if say {
-		c.sent, c.sentHot, c.sentAt, c.everSent = c.keep, hot, now, true
+		c.sent, c.sentHot, c.everSent = c.keep, hot, true
 	}
 	return say
 }

@@ -2,6 +2,10 @@ package loop
 
 import "time"
 
+// passEvery is how often clients hear again what has not changed: a fifth of a
+// directive's life.
+const passEvery = 2 * time.Second
+
 // Apply takes the controller's directives that came at now. It returns what to
 // pass on to the clients; an empty list needs no sending.
 func (a *Aggregator) Apply(d Directives, now time.Duration) Directives {
@@ -12,6 +16,10 @@ func (a *Aggregator) Apply(d Directives, now time.Duration) Directives {
 		return Directives{}
 	}
 	a.epoch, a.said, a.heard, a.informed = d.Epoch, d.Seq, now, true
+	repeat := now-a.passed >= passEvery
+	if repeat && len(d.List) > 0 {
+		a.passed = now
+	}
 	var pass []Directive
 	for _, v := range d.List {
 		v.Keep = saneKeep(v.Keep)
@@ -25,7 +33,7 @@ func (a *Aggregator) Apply(d Directives, now time.Duration) Directives {
 			continue
 		}
 		a.obey(c)
-		if !c.decide {
+		if !c.decide && (c.due(v.Hot, repeat) || v.None) {
 			pass = append(pass, v)
 		}
 	}
@@ -69,9 +77,13 @@ func (a *Aggregator) Tick(now time.Duration) (up Sum, sendUp bool, down Directiv
 	}
 	a.tier.step(now)
 
+	repeat := now-a.repeated >= repeatEvery
+	if repeat {
+		a.repeated = now
+	}
 	var list []Directive
 	for _, c := range a.tier.order {
-		if c.decide && c.due(now, c.law.Hot(now)) {
+		if c.decide && c.due(c.law.Hot(now), repeat) {
 			list = append(list, a.describe(c, now))
 		}
 	}

@@ -63,6 +63,7 @@ type member struct {
 	mu      sync.Mutex // one report at a time, and none after the end
 	over    bool
 	buckets map[string]struct{} // that its paths use
+	room    []loop.PathReport   // used again for each report
 }
 
 // NewAggregator makes an aggregator. The error wraps rlc.ErrInvalid.
@@ -259,10 +260,11 @@ func (a *Aggregator) receive(m *member, names *reader, in *pb.NodeUp) error {
 	if in.Report == nil {
 		return nil
 	}
-	r, err := decodeReport(names, in.Report)
+	r, err := decodeReport(names, in.Report, m.room)
 	if err != nil {
 		return err
 	}
+	m.room = r.Paths
 	r.Node, r.Incarnation = m.node, m.incarnation
 	if answer := a.agg.Report(r, a.clock.now()); len(answer.List) > 0 {
 		a.push(m, answer)

@@ -25,12 +25,16 @@ func encodeReport(w *writer, r loop.Report) *pb.Report {
 	return out
 }
 
-func decodeReport(names *reader, in *pb.Report) (loop.Report, error) {
+// decodeReport uses room for the paths, which is grown where need be.
+func decodeReport(names *reader, in *pb.Report, room []loop.PathReport) (loop.Report, error) {
 	n := len(in.Paths)
 	if len(in.SinceUs) != n || len(in.Offered) != n*loop.Classes {
 		return loop.Report{}, errLists
 	}
-	r := loop.Report{Seq: in.Seq, At: micros(in.AtUs), Paths: make([]loop.PathReport, n)}
+	if cap(room) < n {
+		room = make([]loop.PathReport, n)
+	}
+	r := loop.Report{Seq: in.Seq, At: micros(in.AtUs), Paths: room[:n]}
 	dropped := in.Dropped
 	for i, id := range in.Paths {
 		path, err := names.path(id)

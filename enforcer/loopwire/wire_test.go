@@ -96,7 +96,7 @@ func TestWhatIsSentArrives(t *testing.T) {
 			}
 			mr, ms, md := encodeReport(w, report), encodeSum(w, sum), encodeDirectives(w, d)
 			learn(w.take())
-			gotReport, err1 := decodeReport(r, wire(t, mr))
+			gotReport, err1 := decodeReport(r, wire(t, mr), make([]loop.PathReport, 0, 2))
 			gotSum, err2 := decodeSum(r, wire(t, ms))
 			gotD, err3 := decodeDirectives(r, wire(t, md))
 			if err := errors.Join(err1, err2, err3); err != nil {
@@ -120,9 +120,9 @@ func TestDamagedMessagesAreRefused(t *testing.T) {
 		"a path too long":      second(r.learn(&pb.Names{FirstPath: 2, Paths: []uint32{9, 1}})),
 		"a path cut off":       second(r.learn(&pb.Names{FirstPath: 2, Paths: []uint32{1}})),
 		"an unknown bucket":    second(r.learn(&pb.Names{FirstPath: 2, Paths: []uint32{1, 8}})),
-		"lists that differ":    second(decodeReport(r, &pb.Report{Paths: []uint32{1}})),
-		"an unknown path":      second(decodeReport(r, &pb.Report{Paths: []uint32{9}, SinceUs: []uint64{1}, Offered: []uint64{1, 1, 1}, Dropped: []uint64{1}})),
-		"drops missing":        second(decodeReport(r, &pb.Report{Paths: []uint32{1}, SinceUs: []uint64{1}, Offered: []uint64{1, 1, 1}})),
+		"lists that differ":    second(decodeReport(r, &pb.Report{Paths: []uint32{1}}, nil)),
+		"an unknown path":      second(decodeReport(r, &pb.Report{Paths: []uint32{9}, SinceUs: []uint64{1}, Offered: []uint64{1, 1, 1}, Dropped: []uint64{1}}, nil)),
+		"drops missing":        second(decodeReport(r, &pb.Report{Paths: []uint32{1}, SinceUs: []uint64{1}, Offered: []uint64{1, 1, 1}}, nil)),
 		"sums that differ":     second(decodeSum(r, &pb.Sum{Paths: []uint32{1}})),
 		"keeps that differ":    second(decodeSum(r, &pb.Sum{KeptBuckets: []uint32{1}})),
 		"directives differ":    second(decodeDirectives(r, &pb.Directives{Buckets: []uint32{1}})),
