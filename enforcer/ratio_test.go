@@ -2,6 +2,7 @@ package enforcer_test
 
 import (
 	"math"
+	"strconv"
 	"testing"
 	"time"
 
@@ -204,5 +205,68 @@ func TestLoopLimits(t *testing.T) {
 		if got, ok := e.LoopLimit(name, loop.Place{}); ok && name != "s\x00b" {
 			t.Errorf("%q: %+v, want none", name, got)
 		}
+	}
+}
+
+// Without a shared store, a limit that an override sets is shared over the
+// loop: on each enforcer for itself it would be as many times too high.
+func TestLimitOverridesGoByTheLoop(t *testing.T) {
+	c := loop.NewClient(loop.ClientConfig{Node: "n"})
+	e, _ := start(t, enforcer.Config{Loop: c})
+	load(t, e, snap(1, policy("s", "buckets:\n"+tokenBucket)))
+	overlay(t, e, 1, override("o1", limited(5, 5)))
+	const name = "\x00override o1\x00s"
+	if got, ok := e.LoopLimit(name, loop.Place{}); !ok || got != (loop.Setting{Rate: 5}) {
+		t.Errorf("limit %+v (%v), want 5/s", got, ok)
+	}
+	if got := enforcer.ParseLoopName(asIf + name); got.Service != "s" || got.Bucket != enforcer.Overridden || got.Key["override"] != "o1" || !got.AsIf {
+		t.Errorf("name read as %+v", got)
+	}
+	ask(e, 1, "s", search)
+	c.Apply(told(1, map[string]float64{name: 0.4}), time.Second)
+	near(t, "dropped at 0.6", share(e, 5000, enforcer.Drop), 0.6)
+}
+
+func TestARatioDecisionDoesNotAllocate(t *testing.T) {
+	e, c := onLoop(t, "defaults: {mode: enforce}\nbuckets:\n"+ratioBucket+ratioCap)
+	r := enforcer.Request{Service: "s", Attributes: search}
+	e.Decide(r)
+	c.Apply(told(1, map[string]float64{ratioName: 0.5, capName: 0.9}), time.Second)
+	if n := testing.AllocsPerRun(1000, func() { e.Decide(r) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// BenchmarkDecideByRatio is the full match of 10,000 keys, by the ratio and, for
+// comparison in the same pass, by token buckets in process.
+func BenchmarkDecideByRatio(b *testing.B) {
+	for _, c := range []struct{ name, bucket string }{{"ratio", ratioBucket}, {"token bucket", tokenBucket}} {
+		b.Run(c.name, func(b *testing.B) {
+			client := loop.NewClient(loop.ClientConfig{Node: "n"})
+			e, err := enforcer.New(enforcer.Config{Loop: client})
+			if err != nil {
+				b.Fatal(err)
+			}
+			if err := e.Load(snap(1, policy("s", "defaults: {mode: enforce}\nbuckets:\n"+c.bucket))); err != nil {
+				b.Fatal(err)
+			}
+			requests := make([]enforcer.Request, 10_000)
+			keep := map[string]float64{}
+			for i := range requests {
+				caller := "caller-" + strconv.Itoa(i)
+				requests[i] = enforcer.Request{Service: "s", Attributes: rlc.Attributes{"caller": caller}}
+				keep["s\x00b\x00b/caller="+caller] = 0.9
+				e.Decide(requests[i])
+			}
+			client.Apply(told(1, keep), time.Second)
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				e.Decide(requests[i])
+				if i++; i == len(requests) {
+					i = 0
+				}
+			}
+		})
 	}
 }
