@@ -6,12 +6,14 @@ import (
 	_ "embed"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"math"
+	"math/bits"
 	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/openrlc/rlc/enforcer/gcra"
 )
 
 //go:embed counters.lua
@@ -47,12 +49,16 @@ type answer struct {
 
 func (a answer) ok() bool { return a.err == nil && a.numbers[0] != 0 }
 
-// breaker is the one of the shard that holds a slot.
-func (c *Counter) breaker(slot uint16) *breaker {
-	if c.cluster.Load() {
-		return &c.breakers[slot/(slots/breakers)]
+// shards is which breakers stand before the queries, a bit each.
+func (c *Counter) shards(queries []query) (which [gcra.MaxCharges]uint8, all uint64) {
+	if !c.cluster.Load() {
+		return which, 1
 	}
-	return &c.breakers[0]
+	for i := range queries {
+		which[i] = uint8(queries[i].slot / (slots / breakers))
+		all |= 1 << which[i]
+	}
+	return which, all
 }
 
 // ask sends the queries, each to its shard, and answers within the deadline
@@ -67,14 +73,9 @@ func (c *Counter) ask(ctx context.Context, queries []query, undo bool) ([]answer
 
 // askEven is ask, even while the Counter closes.
 func (c *Counter) askEven(ctx context.Context, queries []query, undo bool) ([]answer, error) {
-	start := time.Now()
-	for i := range queries {
-		if !c.breaker(queries[i].slot).allow(start) {
-			for j := range i {
-				c.breaker(queries[j].slot).forget()
-			}
-			return nil, c.fail(BreakerOpen, "not asked: it did not answer a moment ago")
-		}
+	which, all := c.shards(queries)
+	if !c.allow(all) {
+		return nil, c.fail(BreakerOpen, "not asked: it did not answer a moment ago")
 	}
 	deadline := time.NewTimer(c.config.Timeout)
 	defer deadline.Stop()
@@ -98,37 +99,66 @@ func (c *Counter) askEven(ctx context.Context, queries []query, undo bool) ([]an
 	case <-ctx.Done():
 		fate = ctx.Err()
 	}
-	return answers, c.judge(queries, answers, fate)
+	return answers, c.judge(which[:len(queries)], all, answers, fate)
 }
 
-// judge reports to the breakers how queries went, and picks the error.
-func (c *Counter) judge(queries []query, answers []answer, fate error) error {
+// allow asks the breakers of some shards: all or none.
+func (c *Counter) allow(all uint64) bool {
 	now := time.Now()
-	var timeout *Error
-	for i := range queries {
-		b := c.breaker(queries[i].slot)
-		var err *Error
-		switch {
-		case fate == nil:
-			err = answers[i].err
-		case errors.As(fate, &timeout):
-			err = timeout
-		default: // the caller went away
-			b.forget()
-			continue
-		}
-		if b.report(now, !err.bad()) {
-			c.log.Warn("redis does not answer: not asked for a while", "reason", err.kind, "error", err)
-			if k := err.kind; !c.cluster.Load() && (k == Timeout || k == Refused || k == ReadOnly || k == MasterDown) {
-				// A new connection may reach another server, or this one again.
-				c.conn.Drop()
+	for rest := all; rest != 0; rest &= rest - 1 {
+		if i := bits.TrailingZeros64(rest); !c.breakers[i].allow(now) {
+			for before := all & (1<<i - 1); before != 0; before &= before - 1 {
+				c.breakers[bits.TrailingZeros64(before)].forget()
 			}
-		}
-		if fate == nil && err != nil {
-			return err
+			return false
 		}
 	}
-	return fate
+	return true
+}
+
+// judge reports to each breaker once how its queries went, and picks the error.
+// Fate is what became of all of them; nil where there are answers.
+func (c *Counter) judge(which []uint8, all uint64, answers []answer, fate error) error {
+	first, failed := fate, [breakers]*Error{}
+	late, known := fate.(*Error)
+	for i, shard := range which {
+		if fate == nil && answers[i].err != nil {
+			if failed[shard] == nil || answers[i].err.bad() {
+				failed[shard] = answers[i].err
+			}
+			if first == nil {
+				first = answers[i].err
+			}
+		}
+	}
+	now := time.Now()
+	for ; all != 0; all &= all - 1 {
+		shard := bits.TrailingZeros64(all)
+		b, err := &c.breakers[shard], failed[shard]
+		switch {
+		case fate != nil && !known: // the caller went away
+			b.forget()
+			continue
+		case fate != nil:
+			err = late
+		}
+		if b.report(now, !err.bad()) {
+			c.tripped(err)
+		}
+	}
+	return first
+}
+
+// tripped says that a breaker opened. A new connection may reach another
+// server, or this one again.
+func (c *Counter) tripped(err *Error) {
+	c.log.Warn("redis does not answer: not asked for a while", "reason", err.kind, "error", err)
+	switch err.kind {
+	case Timeout, Refused, ReadOnly, MasterDown:
+		if !c.cluster.Load() {
+			c.conn.Drop()
+		}
+	}
 }
 
 // exchange sends queries and takes their answers.

@@ -176,7 +176,12 @@ func shardAway(t *testing.T, cluster *redistest.Cluster) {
 			t.Errorf("a shard that is well: %v", err)
 		}
 	}
+	both := c.Set([]gcra.Charge{away.parts[0].charge, well.parts[0].charge}).(*Set)
+	until(t, both, Timeout)
+	until(t, both, BreakerOpen)
+	until(t, well, "")
 	cluster.Servers[0].Thaw()
+	until(t, both, "")
 	until(t, away, "")
 	for _, s := range cluster.Servers {
 		s.Do("CONFIG", "SET", "cluster-node-timeout", "1000")
