@@ -46,6 +46,13 @@ func (s faultySet) Take(ctx context.Context, now, cost int64) (gcra.Tally, error
 	return s.Set.Take(ctx, now, cost)
 }
 
+func (s faultySet) Settle(ctx context.Context, at, by int64) error {
+	if *s.f.fail != nil {
+		return *s.f.fail
+	}
+	return s.Set.(enforcer.Settler).Settle(ctx, at, by)
+}
+
 func TestAPanicTurnsOneBucketOffAndNeverStopsTheProcess(t *testing.T) {
 	var none error
 	e, _ := start(t, enforcer.Config{Counter: faulty{enforcer.InProcess(nil), &none, "broken"}})

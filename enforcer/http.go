@@ -249,6 +249,10 @@ type configAnswer struct {
 	Region     string  `json:"region,omitempty"`
 	Refused    string  `json:"refused,omitempty"` // why the newest snapshot was refused
 	Buckets    []Live  `json:"buckets"`
+
+	KillSwitches     []Switch   `json:"kill_switches,omitempty"` // those that are on
+	Overrides        []Override `json:"overrides,omitempty"`     // loaded last; some may be over
+	OverridesVersion string     `json:"overrides_version"`
 }
 
 // showConfig answers /v1/config: the limits in force, of one service with
@@ -271,6 +275,12 @@ func (e *Enforcer) showConfig(w http.ResponseWriter, r *http.Request) {
 		a.AgeSeconds = age(e.now(), e.confirmed).Seconds()
 	}
 	a.Refused = e.refused
+	for _, k := range Switches() {
+		if e.switches[k].on() {
+			a.KillSwitches = append(a.KillSwitches, k)
+		}
+	}
+	a.Overrides, a.OverridesVersion = e.overlay.list.List, e.overlay.version.String()
 	e.mu.Unlock()
 	writeJSON(w, http.StatusOK, a)
 }

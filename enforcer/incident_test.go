@@ -115,6 +115,10 @@ func TestStoppedDistributionKeepsTheSnapshotAndTakesOverrides(t *testing.T) {
 	load(t, e, snap(1, policy("s", enforcing))) // the same one is confirmed
 	overlay(t, e, 1, override("o1", nil))
 	wantOutcomes(t, "an override", ask(e, 3, "s", search), 0, 3, 0)
+	shown := decode(t, call(e, "GET", "/v1/config", ""))
+	if fmt.Sprintf("%v %v", shown["kill_switches"], shown["overrides_version"]) != "[stop-distribution] 1.1" || len(shown["overrides"].([]any)) != 1 {
+		t.Errorf("/v1/config shows %v", shown)
+	}
 	wantMetrics(t, e, map[string]string{`rlc_enforcer_snapshots_refused_total{reason="stopped"}`: "1", "rlc_enforcer_snapshot_version": "1"})
 	e.Switch(enforcer.StopDistribution, false)
 	load(t, e, snap(2, policy("s", oneBucket)))
