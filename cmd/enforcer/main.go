@@ -28,6 +28,10 @@ const usage = `The enforcer answers whether a request may pass, from approved qu
 
 Usage:
   enforcer serve [flags]     answer Envoy on --grpc and POST /v1/check on --http
+  enforcer aggregator [flags]
+                             sum the drop-ratio loop of a zone
+  enforcer controller [flags]
+                             say what the zones are to drop
   enforcer version           print the version
 
 Try it:
@@ -36,7 +40,7 @@ Try it:
   enforcer serve --config-dir ./config --redis redis://localhost:6379/0
   curl -s localhost:8082/v1/check -d '{"service":"checkout","attributes":{"caller":"search"}}'
 
-"enforcer serve --help" lists the flags. Exit codes: 0 ok, 1 error, 3 invalid
+"enforcer serve --help" lists the flags, as does --help of the others. Exit codes: 0 ok, 1 error, 3 invalid
 input. Data goes to stdout, logs to stderr.
 `
 
@@ -60,10 +64,12 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 		fmt.Fprintln(stdout, "enforcer", version())
 	case "help", "--help", "-h":
 		fmt.Fprint(stdout, usage)
-	case "aggregator", "controller":
-		err = fmt.Errorf("%w: enforcer %s is not supported by this version", rlc.ErrInvalid, name)
+	case "aggregator":
+		err = aggregate(ctx, args, env, stdout, stderr)
+	case "controller":
+		err = control(ctx, args, env, stdout, stderr)
 	case "":
-		err = fmt.Errorf("%w: want a command: serve or version; see enforcer --help", rlc.ErrInvalid)
+		err = fmt.Errorf("%w: want a command: serve, aggregator, controller or version; see enforcer --help", rlc.ErrInvalid)
 	default:
 		err = fmt.Errorf("%w: unknown command %q; see enforcer --help", rlc.ErrInvalid, name)
 	}

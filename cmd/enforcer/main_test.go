@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -81,8 +82,10 @@ func TestCommandsAnswerWithTheirExitCodes(t *testing.T) {
 		{"serve --config-dir . --access-log /no/such/folder/log", "", 1, "open access log"},
 		{"serve --config-dir . --hash-key-file " + secret, "", 3, "the hash key has 7 bytes"},
 		{"serve --config-dir d --aggregator-ca f", "", 3, "--aggregator-ca needs --aggregator"},
-		{"aggregator --grpc :1", "", 3, "not supported by this version"},
-		{"controller", "", 3, "not supported by this version"},
+		{"aggregator --help", "", 0, "enforcer aggregator --controller ADDR"},
+		{"aggregator --grpc :1", "", 3, "give --controller ADDR"},
+		{"controller --help", "", 0, "Usage: enforcer controller"},
+		{"controller surf", "", 3, `unexpected argument "surf"`},
 		{"serve --config-dir . --http 0.0.0.0:0", "", 3, "can be reached from other machines"},
 		{"serve --config-dir . --http nonsense", "", 3, "--http"},
 		{"serve", "RLC_ALLOW_REMOVALS=perhaps", 3, "RLC_ALLOW_REMOVALS"},
@@ -114,6 +117,21 @@ func TestCommandsAnswerWithTheirExitCodes(t *testing.T) {
 	if ee := (*exec.ExitError)(nil); !errors.As(err, &ee) || ee.ExitCode() != 3 {
 		t.Errorf("as a process: %v, want exit 3", err)
 	}
+}
+
+func TestEveryFlagIsDocumented(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/enforcer-api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	(&settings{}).flags().VisitAll(func(f *flag.Flag) {
+		if !strings.Contains(string(doc), "`--"+f.Name) {
+			t.Errorf("docs/enforcer-api.md lacks --%s", f.Name)
+		}
+		if f.Usage == "" {
+			t.Errorf("--%s has no help", f.Name)
+		}
+	})
 }
 
 // process is a running enforcer.
