@@ -127,3 +127,50 @@ func TestAnOutlooksModelsAreTakenOverWhateverTheOtherSeriesIsLike(t *testing.T) 
 		t.Errorf("a batch by a steady series' models: %v", got.q99)
 	}
 }
+
+func TestTheHoursOfTheWeekAreLocal(t *testing.T) {
+	slots := func(zone string, start time.Time) []int {
+		loc, err := time.LoadLocation(zone)
+		if err != nil {
+			t.Skip("no time zone data")
+		}
+		return newWindow([]rlc.Hour{{Start: start}}, func(int) bool { return true }, time.Minute, start.Add(time.Hour), 2, loc).slot
+	}
+	// New York's summer ends on Sunday, 1 November 2026, 06:00 UTC: one o'clock
+	// comes twice.
+	if got := slots("America/New_York", time.Date(2026, 11, 1, 5, 0, 0, 0, time.UTC)); !slices.Equal(got, []int{1, 1, 2}) {
+		t.Errorf("New York: %v", got)
+	}
+	// Half past five on a Monday in Kolkata counts as five.
+	if got := slots("Asia/Kolkata", time.Date(2026, 11, 2, 0, 0, 0, 0, time.UTC)); !slices.Equal(got, []int{29, 30, 31}) {
+		t.Errorf("Kolkata: %v", got)
+	}
+}
+
+func TestNoModelForecastsFarAboveWhatWasSeen(t *testing.T) {
+	wild := model{"wild", func(_ *past, out []float64) { fill(out, 1e9) }}
+	out := make([]float64, 3)
+	wild.within(&past{highest: 10}, out)
+	if !slices.Equal(out, []float64{15, 15, 15}) {
+		t.Errorf("%v, want 1.5 × the highest step", out)
+	}
+}
+
+func TestTheSmoothedLevelJudgesTheHoursAtTheirOwnLevel(t *testing.T) {
+	// From 10 to 20 in four weeks: usual is about 15, its level now about 1.3,
+	// and no hour was far above the level of its day.
+	start := time.Date(2026, 11, 2, 0, 0, 0, 0, time.UTC)
+	var hours []rlc.Hour
+	for i := range 4 * week {
+		rate := rlc.Rate(10 + 10*float64(i)/(4*week))
+		hours = append(hours, rlc.Hour{Start: start.Add(time.Duration(i) * time.Hour), Max: rate, Mean: rate, Present: 60})
+	}
+	w := newWindow(hours, func(int) bool { return true }, time.Minute, start.Add(4*week*time.Hour), 24, nil)
+	out := make([]float64, 24)
+	smoothedLevel(w.until(w.n, &scratch{}), out)
+	for i, v := range out {
+		if v < 20 || v > 20.8 {
+			t.Errorf("hour %d: %v, want 20 to 20.8", i, v)
+		}
+	}
+}
