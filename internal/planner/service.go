@@ -122,20 +122,26 @@ func (p *Planner) newJob(ctx context.Context, run *rlc.Run, h *head, was *earlie
 	if j.verdicts, err = p.cfg.Records.Verdicts(ctx, service.Name); err != nil {
 		return nil, err
 	}
-	matcher, _ := match.Compile(service) // its problems made the policy invalid
-	for i := range service.Buckets {
-		b := &service.Buckets[i]
+	return j, j.find(ctx, h)
+}
+
+// find makes a target of every bucket that is computed.
+func (j *job) find(ctx context.Context, h *head) error {
+	matcher, _ := match.Compile(j.service) // its problems made the policy invalid
+	for i := range j.service.Buckets {
+		b := &j.service.Buckets[i]
 		if b.Policy == nil {
 			continue
 		}
 		t := &target{bucket: b, hash: policies.PolicyHash(*b.Policy, b.Guards)}
-		t.policy, t.err = p.cfg.Policies.New(*b.Policy)
+		t.policy, t.err = j.p.cfg.Policies.New(*b.Policy)
 		if c, ok := h.config.Contracts[policies.ContractName(*b.Policy)]; ok {
 			t.contract = &c
 		}
 		if t.policy != nil && t.policy.Needs().Outside && j.answers == nil {
-			if j.answers, err = p.answers(ctx, run); err != nil {
-				return nil, err
+			var err error
+			if j.answers, err = j.p.answers(ctx, j.run); err != nil {
+				return err
 			}
 		}
 		for _, a := range matcher.Uses(i) {
@@ -145,7 +151,7 @@ func (p *Planner) newJob(ctx context.Context, run *rlc.Run, h *head, was *earlie
 		}
 		j.targets[b.Name] = t
 	}
-	return j, nil
+	return nil
 }
 
 // compute reads the service's history and turns it into changes.
@@ -307,61 +313,6 @@ func (j *job) add(t *target, c rlc.Change) {
 		heap.Pop(&t.fresh)
 		t.left++
 	}
-}
-
-func (j *job) quotasOf(bucket string) int {
-	n := 0
-	for _, q := range j.current {
-		if q.Bucket == bucket {
-			n++
-		}
-	}
-	return n
-}
-
-// bounded are the changes of keys without a quota. The bucket holds in force
-// quotas already; where all would exceed most, the smallest keys get none and
-// stay with the bucket's new_key.
-func (t *target) bounded(most, inForce int) []rlc.Change {
-	slices.SortFunc(t.fresh, func(a, b rlc.Change) int { return -bySize(a, b) })
-	room := max(most-inForce, 0)
-	for i := range t.fresh {
-		c := &t.fresh[i]
-		if c.New == nil {
-			continue
-		}
-		if room--; room < 0 {
-			hold(c, "quotas_max", fmt.Sprintf("the bucket has its %d generated quotas; this key and %d smaller ones stay with new_key",
-				most, t.left+len(t.fresh)-i-1))
-		}
-	}
-	return t.fresh
-}
-
-// newest is a heap of the changes of keys without a quota, the smallest first.
-type newest []rlc.Change
-
-func (n newest) Len() int           { return len(n) }
-func (n newest) Less(a, b int) bool { return bySize(n[a], n[b]) < 0 }
-func (n newest) Swap(a, b int)      { n[a], n[b] = n[b], n[a] }
-func (n *newest) Push(c any)        { *n = append(*n, c.(rlc.Change)) }
-func (n *newest) Pop() any {
-	last := len(*n) - 1
-	c := (*n)[last]
-	*n = (*n)[:last]
-	return c
-}
-
-// bySize orders changes by the rate they ask for, then by traffic, then by
-// their key backwards, so that of two equal ones the first name is larger.
-func bySize(a, b rlc.Change) int {
-	rate := func(c rlc.Change) rlc.Rate {
-		if c.New == nil {
-			return -1
-		}
-		return c.New.Rate
-	}
-	return cmp.Or(cmp.Compare(rate(a), rate(b)), cmp.Compare(a.Offered, b.Offered), -strings.Compare(a.Key.String(), b.Key.String()))
 }
 
 // change decides about a bucket's key over all regions.

@@ -114,8 +114,10 @@ func TestARunThatWasMadeBeforeReadsTheRecordedAnswer(t *testing.T) {
 
 func TestEveryFailureAbstainsWithItsReason(t *testing.T) {
 	for want, answer := range map[string]http.HandlerFunc{
-		"it answers 503":                    func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) },
-		"a redirect, which is not followed": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/other", 307) },
+		"it answers 503": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) },
+		"a redirect, which is not followed": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/other", http.StatusTemporaryRedirect)
+		},
 		"no answer within 50ms": func(_ http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body) // or the server does not notice that the asker has left
 			<-r.Context().Done()
