@@ -252,7 +252,7 @@ type configAnswer struct {
 
 	KillSwitches     []Switch   `json:"kill_switches,omitempty"` // those that are on
 	Overrides        []Override `json:"overrides,omitempty"`     // loaded last; some may be over
-	OverridesVersion string     `json:"overrides_version"`
+	OverridesVersion string     `json:"overrides_version,omitempty"`
 }
 
 // showConfig answers /v1/config: the limits in force, of one service with
@@ -280,7 +280,9 @@ func (e *Enforcer) showConfig(w http.ResponseWriter, r *http.Request) {
 			a.KillSwitches = append(a.KillSwitches, k)
 		}
 	}
-	a.Overrides, a.OverridesVersion = e.overlay.list.List, e.overlay.version.String()
+	if o := e.overlay; o.version != (rlc.Version{}) {
+		a.Overrides, a.OverridesVersion = o.list.List, o.version.String()
+	}
 	e.mu.Unlock()
 	writeJSON(w, http.StatusOK, a)
 }
