@@ -68,6 +68,7 @@ func Run(t *testing.T, open func(t *testing.T) *store.DB) {
 		{"of two decisions at once one stands", decidedAtOnce},
 		{"every write of a fenced view is fenced", fencedView},
 		{"pages read what is written", pagesView},
+		{"an override and its audit row are one, and what was ended stays ended", overrides},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, open(t)) })
 	}
