@@ -127,9 +127,15 @@ func TestTheLoopWithRealEngines(t *testing.T) {
 		t.Errorf("limits are %v, were %v", now, limits)
 	}
 
-	t.Log("another replica takes over")
+	t.Log("another replica starts without PostgreSQL, and takes over")
+	postgres.Kill(t)
 	second := w.serve("second")
+	if code, _ := ask("GET", second.url+"/readyz", nil); code != 503 {
+		t.Errorf("ready without records: %d", code)
+	}
+	postgres.Start(t)
 	second.ready()
+	rlc.ready()
 	rlc.stop()
 	eventually(t, "the second replica carries out runs", func() bool {
 		code, _ := ask("POST", second.url+"/api/v1/runs", map[string]string{})

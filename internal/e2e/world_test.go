@@ -19,6 +19,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -168,17 +169,35 @@ type engine struct {
 	args  []string
 	ready string
 	cmd   *exec.Cmd
-	log   bytes.Buffer
+	ended <-chan error
+	log   bytes.Buffer // read after ended
+}
+
+// begin starts cmd and tells when it has ended. The process ends with the
+// tests at the latest: it is started on a thread that lives as long as it does,
+// because the kernel takes that thread's end for its parent's.
+func begin(t *testing.T, cmd *exec.Cmd) (ended <-chan error) {
+	t.Helper()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started, over := make(chan error, 1), make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		err := cmd.Start()
+		if started <- err; err == nil {
+			over <- cmd.Wait()
+		}
+	}()
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	return over
 }
 
 func (e *engine) start() {
 	e.t.Helper()
 	e.cmd = exec.Command(e.name, e.args...)
-	e.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	e.cmd.Stdout, e.cmd.Stderr = &e.log, &e.log
-	if err := e.cmd.Start(); err != nil {
-		e.t.Fatal(err)
-	}
+	e.ended = begin(e.t, e.cmd)
 	e.t.Cleanup(e.stop)
 	eventually(e.t, e.name+" answers", func() bool { code, _ := ask("GET", e.ready, nil); return code == 200 })
 }
@@ -188,7 +207,7 @@ func (e *engine) stop() {
 		return
 	}
 	_ = e.cmd.Process.Kill() // it may have ended
-	_ = e.cmd.Wait()
+	<-e.ended
 	e.cmd = nil
 }
 
@@ -305,7 +324,7 @@ func (w *world) serve(name string, env ...string) *process {
 // edge starts an enforcer, and has Prometheus scrape it.
 func (w *world) edge(name string) *process {
 	w.t.Helper()
-	p := w.launch(nil, "enforcer", "serve", "--http", "127.0.0.1:0", "--redis", w.redis.URL(), "--state", filepath.Join(w.dir, name), "--name", name)
+	p := w.launch(nil, "enforcer", "serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--redis", w.redis.URL(), "--state", filepath.Join(w.dir, name), "--name", name)
 	var have []struct {
 		Targets []string `json:"targets"`
 	}
@@ -333,27 +352,33 @@ func (w *world) launch(env []string, name string, args ...string) *process {
 	p := &process{t: w.t, log: &locked{}, ended: make(chan error, 1)}
 	p.cmd = exec.Command(filepath.Join(programs, name), args...)
 	p.cmd.Env = append(os.Environ(), env...)
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	p.cmd.Stderr = p.log
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if err := p.cmd.Start(); err != nil {
-		w.t.Fatal(err)
-	}
+	out, in := io.Pipe()
+	p.cmd.Stdout = in
+	ended := begin(w.t, p.cmd)
 	listening := make(chan string, 1)
 	go func() {
 		lines := bufio.NewScanner(out)
 		for lines.Scan() {
-			if at, ok := strings.CutPrefix(lines.Text(), "listening: http"); ok {
+			if at, ok := strings.CutPrefix(lines.Text(), "listening: http"); ok && len(listening) == 0 {
 				listening <- "http" + at
 			}
 		}
 		close(listening)
-		p.ended <- p.cmd.Wait()
 	}()
-	w.t.Cleanup(func() { _ = p.cmd.Process.Kill(); p.ended <- <-p.ended })
+	go func() {
+		err := <-ended
+		in.Close()
+		p.ended <- err
+	}()
+	w.t.Cleanup(func() {
+		if w.t.Failed() {
+			code, snapshot := ask("GET", p.url+"/api/v1/snapshot", nil)
+			w.t.Logf("%s %v\nsnapshot: %d %s\n%s", name, args, code, snapshot, p.log)
+		}
+		_ = p.cmd.Process.Kill() // it may have ended
+		p.ended <- <-p.ended
+	})
 	select {
 	case p.url = <-listening:
 	case <-time.After(time.Minute):
