@@ -152,7 +152,7 @@ func TestEachTierIsKilledInTurn(t *testing.T) {
 	}
 	f.load.Store(2 * processLimit)
 	f.held("the controller killed, six times the limit", 0.8, 1.2)
-	controller = spawn(t, 1, append(controllerArgs, at)...)
+	spawn(t, 1, append(controllerArgs, at)...)
 	for _, z := range zones {
 		within(t, "the zone hears it", func() bool { return z.says(t, "rlc_loop_closed 0") })
 	}
@@ -167,5 +167,4 @@ func TestEachTierIsKilledInTurn(t *testing.T) {
 	servers[2].kill()
 	within(t, "its load is gone", func() bool { return zones[2].says(t, "rlc_loop_nodes 0") })
 	f.held("an enforcer killed: the others may have it all", 0.8, 1.2)
-	_ = controller
 }

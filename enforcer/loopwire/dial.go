@@ -62,6 +62,7 @@ func (u *uplink[Up]) run(ctx context.Context) error {
 		creds = credentials.NewTLS(u.tls)
 	}
 	conn, err := grpc.NewClient("passthrough:///"+u.address, grpc.WithTransportCredentials(creds),
+		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
 		// Our own pauses are shorter than gRPC's, and jittered from the first.

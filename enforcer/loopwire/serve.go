@@ -26,6 +26,9 @@ import (
 	"github.com/openrlc/rlc/internal/mtls"
 )
 
+// window is what may be under way on a stream and on a connection, in bytes.
+const window = 1 << 20
+
 // downQueue is how many messages may wait for one reader below.
 const downQueue = 8
 
@@ -134,6 +137,8 @@ func newListener(l net.Listener, c *tls.Config, log *slog.Logger) (*listener, er
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true),
+		// A set window spares the pings that measure one: two more frames a report.
+		grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window),
 		grpc.WriteBufferSize(8 << 10), grpc.ReadBufferSize(8 << 10), // many small streams
 	}
 	if c != nil {

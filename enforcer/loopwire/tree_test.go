@@ -54,7 +54,7 @@ func nodesMain(address string) error {
 	conns := make([]*grpc.ClientConn, size.connections)
 	for i := range conns {
 		if conns[i], err = grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10)); err != nil {
+			grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window), grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10)); err != nil {
 			return err
 		}
 		defer conns[i].Close()
