@@ -248,6 +248,12 @@ func (a *Aggregator) entry(n *node, e *PathReport, at, now time.Duration, whole 
 		n.clipped++
 		part = np.believe / claim
 	}
+	np.put(e, perClass, span, part)
+	return first, true
+}
+
+// put enters the believed part of a report into the sums.
+func (np *nodePath) put(e *PathReport, perClass [Classes]float64, span, part float64) {
 	np.setDoubt(int64((min(np.claim, maxClaim) - np.believe) * milliRequests))
 	for c := range perClass {
 		v := int64(perClass[c] * part * milliRequests)
@@ -257,11 +263,10 @@ func (a *Aggregator) entry(n *node, e *PathReport, at, now time.Duration, whole 
 	for i := range e.Dropped {
 		dropped := float64(e.Dropped[i]-np.dropped[i]) / span
 		np.dropped[i] = e.Dropped[i]
-		v := int64(min(dropped, claim) * part * milliRequests)
+		v := int64(min(dropped, np.claim) * part * milliRequests)
 		np.path.drops[i] += v - np.drops[i]
 		np.drops[i] = v
 	}
-	return first, true
 }
 
 // plausible is the most that one node is believed: twenty times the mean of

@@ -214,3 +214,31 @@ func TestLevelsAreBounded(t *testing.T) {
 		t.Errorf("%d levels", tr.depth)
 	}
 }
+
+func TestANewControllerListensFirst(t *testing.T) {
+	c := NewController(ControllerConfig{Limits: limits(map[string]Setting{"a": {Rate: 100}})})
+	c.Tick(0)
+	c.Sum(sumOf("a1", 1, 100), 0)
+	if o := c.Tick(learnAtLeast - 1); o != nil {
+		t.Errorf("spoke within 1.5 s: %+v", o)
+	}
+	if o := c.Tick(learnAtLeast); len(o) != 1 {
+		t.Errorf("after 1.5 s: %+v, want its one zone told", o)
+	}
+}
+
+// A cap sees what the quota inside it leaves, in the very step that cuts it.
+func TestACapIsComparedWithWhatItsQuotasLeave(t *testing.T) {
+	c := NewController(ControllerConfig{Limits: limits(map[string]Setting{"q": {Rate: 100}, "cap": {Rate: 200}})})
+	c.Tick(0)
+	c.Sum(Sum{Place: Place{Zone: "z"}, Epoch: 1, Seq: 1, Paths: []PathSum{
+		{Path: Path{"q", "cap"}, Nodes: 1, Offered: normal(1000), Dropped: []float64{900, 0}},
+		{Path: Path{"cap"}, Nodes: 1, Offered: normal(50), Dropped: []float64{0}},
+	}}, second)
+	c.Tick(2 * second)
+	buckets, _ := c.State(2 * second)
+	// q keeps 0.1 of 1000; the cap is offered that and 50 more, below its 200.
+	if q, out := buckets[0], buckets[1]; q.Keep[Normal] != 0.1 || total(out.Offered) != 150 || out.Admitted != 150 || out.Keep[Normal] != 1 {
+		t.Errorf("quota %+v, cap %+v", q, out)
+	}
+}

@@ -142,3 +142,11 @@ func TestLawStaysWithinBounds(t *testing.T) {
 		}
 	})
 }
+
+func TestANewBucketMayUseWhatNoiseMay(t *testing.T) {
+	var l Law
+	l.Step(0, Load{Limit: 1000, Offered: normal(1000), Admitted: 1000})
+	if most := 4 * math.Sqrt(1000); l.tokens != most {
+		t.Errorf("%v tokens, want %v", l.tokens, most)
+	}
+}
