@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/app"
 	"github.com/openrlc/rlc/internal/promhistory"
 	"github.com/openrlc/rlc/internal/store"
 	"github.com/openrlc/rlc/policies"
@@ -26,7 +27,7 @@ type examined struct {
 }
 
 func doctorCommand() *cobra.Command {
-	var url, repo, service, bearer, ca string
+	var repo, service, bearer, ca string
 	c := &cobra.Command{
 		Use:   "doctor --prometheus URL --repo DIR [--service S]",
 		Short: "What is wrong with a history source, and what reading it will cost",
@@ -34,12 +35,29 @@ func doctorCommand() *cobra.Command {
 run: do the metric and its labels exist, do its names lead to the buckets that the
 enforcer would choose, is the retention long enough, are replicas counted twice,
 what will the first run cost, and which recording rule makes it cheap. Nothing is
-written. Exit code 1 says that a check failed.`,
-		Example: "  rlc doctor --prometheus http://prometheus:9090 --repo . --service checkout",
+written. Exit code 1 says that a check failed.
+
+How to reach the Prometheus (authentication, certificates, tenant, networks, the label
+of an HA pair) may come from the configuration of rlc serve, by --config.`,
+		Example: "  rlc doctor --prometheus http://prometheus:9090 --repo . --service checkout\n  rlc doctor --config /etc/rlc/rlc.yaml --repo .",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if url == "" || repo == "" {
-				return exit{exitInvalid, fmt.Errorf("--prometheus and --repo are required; see %q", "rlc doctor --help")}
+			settings := loadConfig(c)
+			if err := settings.Err(); err != nil {
+				for _, p := range settings.Problems {
+					fmt.Fprintln(c.ErrOrStderr(), p)
+				}
+				return exit{exitInvalid, err}
+			}
+			from, err := app.History(settings.Server.Prometheus)
+			if err != nil {
+				return exit{exitInvalid, err}
+			}
+			if url, _ := c.Flags().GetString("prometheus"); url != "" {
+				from.URL = url
+			}
+			if from.URL == "" || repo == "" {
+				return exit{exitInvalid, fmt.Errorf("--prometheus (or prometheus.url by --config) and --repo are required; see %q", "rlc doctor --help")}
 			}
 			parsed, err := readRepository(repo)
 			if err != nil {
@@ -59,10 +77,14 @@ written. Exit code 1 says that a check failed.`,
 				return err
 			}
 			defer records.Close()
-			history, err := promhistory.New(promhistory.Config{
-				URL: url, Store: records, Log: logger(c),
-				Auth: promhistory.Auth{TokenFile: bearer}, TLS: promhistory.TLS{CAFile: ca},
-			})
+			from.Store, from.Log = records, logger(c)
+			if bearer != "" {
+				from.Auth.TokenFile = bearer
+			}
+			if ca != "" {
+				from.TLS.CAFile = ca
+			}
+			history, err := promhistory.New(from)
 			if err != nil {
 				return exit{exitInvalid, err}
 			}
@@ -105,7 +127,8 @@ written. Exit code 1 says that a check failed.`,
 			return nil
 		},
 	}
-	c.Flags().StringVar(&url, "prometheus", "", "the Prometheus to check")
+	c.Flags().String("prometheus", "", "the Prometheus to check")
+	c.Flags().String("config", "", "`file` of rlc serve, for how to reach the Prometheus")
 	c.Flags().StringVar(&repo, "repo", "", "a checkout of the config repository")
 	c.Flags().StringVar(&service, "service", "", "only this service")
 	c.Flags().StringVar(&bearer, "bearer-file", "", "file with a bearer token")

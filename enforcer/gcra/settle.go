@@ -52,7 +52,7 @@ func (l *Limit) charge(s *State, at, by int64) {
 		by = min(by, maxCost*micro-s.Debt)
 		s.Prev, s.Debt, s.End = s.Prev+by, s.Debt+by, s.At+l.length
 	default:
-		if s.End != 0 {
+		if s.End|s.Prev != 0 {
 			l.bucketOf(s, at)
 		}
 		s.Debt, s.At = l.refilled(s.Debt, s.At, at)

@@ -312,8 +312,8 @@ func (p *part) verdict(numbers []int64, cost int64) gcra.Verdict {
 }
 
 // Settle charges every counter with by tokens more, or gives them back where by
-// is negative, each by itself. Now is when they were charged, on the callers'
-// clock: what a lease paid for is given back to the lease.
+// is negative, each by itself, in Redis: a lease that paid gets nothing back. Now
+// is when they were charged, on the callers' clock.
 func (s *Set) Settle(ctx context.Context, now, by int64) error {
 	if _, never := s.never(); never || by == 0 {
 		return nil

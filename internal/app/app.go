@@ -175,7 +175,11 @@ func (a *App) openHistory() (err error) {
 		}
 		a.Prom = "http://" + a.promAddr.Addr().String()
 	}
-	if a.History, err = promhistory.New(a.historyConfig()); err != nil {
+	from, err := a.historyConfig()
+	if err != nil {
+		return fmt.Errorf("history: %w", err)
+	}
+	if a.History, err = promhistory.New(from); err != nil {
 		return fmt.Errorf("history: %w", err)
 	}
 	return nil
@@ -195,7 +199,11 @@ func (a *App) openRepository(ctx context.Context, o Options) (err error) {
 			return fmt.Errorf("config repository: %w", err)
 		}
 	}
-	a.Repo, err = gitsync.Open(ctx, a.repositoryConfig())
+	at, err := a.repositoryConfig()
+	if err != nil {
+		return fmt.Errorf("config repository: %w", err)
+	}
+	a.Repo, err = gitsync.Open(ctx, at)
 	if err != nil {
 		return fmt.Errorf("config repository: %w", err)
 	}

@@ -6,43 +6,53 @@ import (
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/gitsync"
+	"github.com/openrlc/rlc/internal/config"
 	"github.com/openrlc/rlc/internal/promhistory"
 	"github.com/openrlc/rlc/internal/store"
 )
 
 // historyConfig is what the configuration says about reading history from
 // a.Prom.
-func (a *App) historyConfig() promhistory.Config {
-	p := a.Config.Prometheus
-	c := promhistory.Config{
-		URL: a.Prom, Store: sketches{a.Records, a}, Log: a.log, Each: a.each,
-		RangeOnly: p.RangeOnly, QueryTimeout: p.QueryTimeout, MaxQueries: p.MaxQueries,
-	}
+func (a *App) historyConfig() (promhistory.Config, error) {
+	c, err := History(a.Config.Prometheus)
+	c.URL, c.Store, c.Log, c.Each = a.Prom, sketches{a.Records, a}, a.log, a.each
+	return c, err
+}
+
+// History is what a configuration says about reading history from its
+// Prometheus. Our own store is asked for nothing, and told nothing.
+func History(p config.Prometheus) (promhistory.Config, error) {
+	c := promhistory.Config{URL: p.URL, RangeOnly: p.RangeOnly, QueryTimeout: p.QueryTimeout, MaxQueries: p.MaxQueries}
 	if p.URL == "" {
-		return c // our own store is asked for nothing, and told nothing
+		return c, nil
 	}
 	c.Auth = promhistory.Auth{User: p.User, PasswordFile: p.PasswordFile, TokenFile: p.BearerFile, Headers: p.Headers}
 	c.TLS = promhistory.TLS{CAFile: p.CAFile, CertFile: p.CertFile, KeyFile: p.KeyFile, ServerName: p.ServerName}
 	if p.Thanos {
 		c.Params = promhistory.ThanosParams()
 	}
-	return c
+	c.Replica = p.ReplicaLabel
+	var err error
+	c.Networks, err = config.Networks(p.Networks)
+	return c, err
 }
 
 // repositoryConfig is what the configuration says about the config repository.
-func (a *App) repositoryConfig() gitsync.Config {
+func (a *App) repositoryConfig() (gitsync.Config, error) {
 	r := a.Config.Repository
 	c := gitsync.Config{
 		URL: r.URL, Branch: r.Branch, Name: committer, Email: "rlc@localhost", Log: a.log,
 		Epoch: a.epoch.Load, Acting: a.leader.Load,
 	}
 	if !gitsync.Remote(r.URL) {
-		return c
+		return c, nil
 	}
 	c.Dir, c.Fresh = filepath.Join(a.Config.Data, "repository"), a.Config.Poll
 	c.User, c.TokenFile, c.CAFile = r.User, r.TokenFile, r.CAFile
 	c.KeyFile, c.PassphraseFile, c.KnownHostsFile = r.KeyFile, r.PassphraseFile, r.KnownHostsFile
-	return c
+	var err error
+	c.Networks, err = config.Networks(r.Networks)
+	return c, err
 }
 
 // sketches are the records of history, which only the leader writes: another

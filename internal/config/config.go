@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -56,6 +57,8 @@ type Prometheus struct {
 	RangeOnly    bool
 	QueryTimeout time.Duration
 	MaxQueries   int
+	Networks     string // CIDRs, separated by commas
+	ReplicaLabel string
 }
 
 // Repository says where the config repository is and how RLC shows who it is.
@@ -68,6 +71,7 @@ type Repository struct {
 	KeyFile        string // ssh
 	PassphraseFile string // ssh
 	KnownHostsFile string // ssh
+	Networks       string // CIDRs, separated by commas
 }
 
 // Redis says where the bus to enforcers in other processes is.
@@ -222,6 +226,28 @@ func (c *Server) besideRedis(value string) error {
 	}
 	return nil
 }
+
+// Networks reads CIDRs or addresses that commas separate; "" is none.
+func Networks(text string) ([]netip.Prefix, error) {
+	var all []netip.Prefix
+	for part := range strings.SplitSeq(text, ",") {
+		if part = strings.TrimSpace(part); part == "" {
+			continue
+		}
+		p, err := netip.ParsePrefix(part)
+		if err != nil {
+			a, err := netip.ParseAddr(part)
+			if err != nil {
+				return nil, fmt.Errorf("%q: want networks such as 10.0.0.0/8, 192.0.2.7, separated by commas", part)
+			}
+			p = netip.PrefixFrom(a, a.BitLen())
+		}
+		all = append(all, p.Masked())
+	}
+	return all, nil
+}
+
+func networks(text string) error { _, err := Networks(text); return err }
 
 // remoteURL refuses a password in a repository's URL; what else is allowed is
 // gitsync's to say.

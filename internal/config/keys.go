@@ -151,6 +151,15 @@ func Keys() []Key {
 		Means:       "Whether remote read is not even tried.",
 		Consequence: "Range queries take some thirty times as long. A server without remote read is found out by itself.",
 	}, {
+		Name: "prometheus.networks", Unset: "any but link-local ones; this machine only where the URL says so", Example: "10.0.0.0/8", field: func(c *Server) any { return &c.Prometheus.Networks },
+		Means:       "The only networks that the URL's host may lead to, as CIDRs separated by commas.",
+		Consequence: "Looked at with every connection, so that a name that changes its address leads nowhere else.",
+		check:       func(c *Server) error { return networks(c.Prometheus.Networks) },
+	}, {
+		Name: "prometheus.replica_label", Unset: "none", Example: "replica", field: func(c *Server) any { return &c.Prometheus.ReplicaLabel },
+		Means:       "The label that tells the servers of an HA pair apart behind one URL that does not deduplicate.",
+		Consequence: "Of what differs in it alone the highest value counts. Plain selectors are then read by range queries, and setting it reads history anew.",
+	}, {
 		Name: "prometheus.query_timeout", Default: "30s", field: func(c *Server) any { return &c.Prometheus.QueryTimeout }, min: time.Second, max: 10 * time.Minute,
 		Means:       "How long one query may take.",
 		Consequence: "A query that takes longer is cut in two and tried again; below what your Prometheus needs, buckets are held.",
@@ -210,6 +219,11 @@ func Keys() []Key {
 		Means:       "ssh: file with the server's key, as in known_hosts; required there.",
 		Consequence: "A server with another key is refused. ssh-keyscan makes one; compare it with what the server's owner says.",
 		check:       func(c *Server) error { return readable(c.Repository.KnownHostsFile) },
+	}, {
+		Name: "repository.networks", Unset: "any but link-local ones; this machine only where the URL says so", Example: "10.0.0.0/8", field: func(c *Server) any { return &c.Repository.Networks },
+		Means:       "The only networks that the repository's host may lead to, as CIDRs separated by commas.",
+		Consequence: "Looked at with every connection.",
+		check:       func(c *Server) error { return networks(c.Repository.Networks) },
 	}, {
 		Name: "poll", Default: "2s", field: func(c *Server) any { return &c.Poll }, min: 10 * time.Millisecond, max: time.Hour,
 		Means:       "How often the config repository and the files of secrets are looked at.",
