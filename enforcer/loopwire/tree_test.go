@@ -98,11 +98,12 @@ func oneNode(ctx context.Context, conn *grpc.ClientConn, n int, size treeSize) e
 	for b := range size.buckets {
 		r.Paths = append(r.Paths, loop.PathReport{Path: loop.Path{"service\x00callers\x00callers/caller=" + strconv.Itoa(b)}, Since: time.Second, Dropped: []uint64{0}})
 	}
+	began := time.Now()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
 		r.Seq++
-		r.At += time.Second
+		r.At = time.Since(began)
 		for i := range r.Paths {
 			r.Paths[i].Offered[loop.Normal] += 10
 		}
