@@ -25,6 +25,7 @@ var floors = map[string]struct {
 
 	"internal/stat":          {1, nil},
 	"internal/spell":         {1, nil},
+	"internal/escape":        {1, nil},
 	"internal/disktest":      {1, nil},
 	"internal/dialcheck":     {1, nil},
 	"internal/mtls":          {1, nil},
@@ -46,6 +47,7 @@ var floors = map[string]struct {
 	"internal/backtest":    {2, nil},
 	"quotafile":            {2, []string{"enforcer/match"}},
 	"internal/planner":     {2, []string{"policies", "internal/backtest", "quotafile", "enforcer/match"}},
+	"internal/review":      {2, []string{"policies"}},
 	"internal/scheduler":   {2, nil},
 	"internal/redisconn":   {2, nil},
 
@@ -55,6 +57,7 @@ var floors = map[string]struct {
 	"internal/promserver":           {3, nil},
 	"internal/promhistory":          {3, nil},
 	"gitsync":                       {3, nil},
+	"internal/identity":             {3, nil},
 	"internal/distribute":           {3, nil},
 	"internal/distribute/redistest": {3, nil},
 	"enforcer":                      {3, []string{"enforcer/memory"}},
@@ -108,6 +111,8 @@ var libraries = map[string][]string{
 	"golang.org/x/sync":                              nil, // anybody
 	"github.com/spf13/cobra":                         {"cmd/rlc"},
 	"golang.org/x/sys":                               {"gitsync"},
+	"github.com/coreos/go-oidc":                      {"internal/identity"},
+	"golang.org/x/oauth2":                            {"internal/identity"},
 	"golang.org/x/crypto":                            {"gitsync"}, // ssh
 	"google.golang.org/grpc":                         {"enforcer/rls", "enforcer/grpclimit", "enforcer/loopwire", "enforcer/loopwire/looppb"},
 	"google.golang.org/genproto/googleapis/rpc":      {"enforcer/grpclimit"}, // the details of a refusal

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/migrations"
@@ -83,8 +84,10 @@ func newer(have, knows int) error {
 	return nil
 }
 
-// schema is the text of a migration as the engine takes it.
+// schema is the text of a migration as the engine takes it. Lines that begin
+// with --sqlite or --postgres are that engine's.
 func (db *DB) schema(sql string) string {
+	sql = strings.ReplaceAll(sql, "\n--"+db.engine.name+" ", "\n")
 	if db.engine.schema == nil {
 		return sql
 	}

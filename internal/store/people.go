@@ -32,19 +32,7 @@ func addAudit(ctx context.Context, tx *sql.Tx, e rlc.AuditEntry) error {
 // Audit returns a page of the audit log, the newest first, and how many entries
 // it has.
 func (db *DB) Audit(ctx context.Context, p rlc.Page) ([]rlc.AuditEntry, int, error) {
-	total, err := count(ctx, db.read, `SELECT COUNT(*) FROM audit`)
-	if err != nil {
-		return nil, 0, fmt.Errorf("count audit log: %w", err)
-	}
-	var w where
-	limit, args := w.page(p)
-	all, err := list(ctx, db.read, func(r row) (e rlc.AuditEntry, err error) {
-		return e, r.Scan(&e.ID, instant{&e.At}, &e.Actor, &e.Action, &e.Object, &e.Detail)
-	}, `SELECT id, at, actor, action, object, detail FROM audit ORDER BY at DESC, id DESC`+limit, args...)
-	if err != nil {
-		return nil, 0, fmt.Errorf("list audit log: %w", err)
-	}
-	return all, total, nil
+	return db.AuditLog(ctx, rlc.AuditFilter{}, p)
 }
 
 // SetVerdict stores a person's verdict, or replaces the one of the same id,

@@ -58,6 +58,7 @@ func openPostgres(dsn string, steps []migrations.Migration) (*DB, error) {
 	admin.SetMaxOpenConns(1)
 	admin.SetMaxIdleConns(0)
 	db := &DB{admin: admin, knows: len(steps), engine: engine{
+		name: "postgres",
 		// Not now(), which is when the transaction began.
 		now:       `CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)`,
 		isolation: sql.LevelReadCommitted,

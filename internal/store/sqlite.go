@@ -28,7 +28,7 @@ func openSQLite(ctx context.Context, path string) (*DB, error) {
 		"_pragma": {"busy_timeout(5000)", "query_only(TRUE)", "temp_store(MEMORY)"},
 	}
 	// unixepoch's fraction ends at the millisecond, which leases can spare.
-	db := &DB{engine: engine{now: `CAST(unixepoch('subsec') * 1000000 AS INTEGER)`}}
+	db := &DB{engine: engine{name: "sqlite", now: `CAST(unixepoch('subsec') * 1000000 AS INTEGER)`}}
 	var err error
 	file.RawQuery = write.Encode()
 	if db.write, err = sql.Open("sqlite", file.String()); err != nil {

@@ -43,6 +43,7 @@ type DB struct {
 
 // engine is what SQLite and PostgreSQL disagree on.
 type engine struct {
+	name      string                  // as lines of a migration name it
 	now       string                  // SQL for the database's clock in Unix microseconds
 	isolation sql.IsolationLevel      //
 	patient   string                  // SQL that allows a transaction to take minutes; ""

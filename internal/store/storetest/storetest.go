@@ -69,6 +69,9 @@ func Run(t *testing.T, open func(t *testing.T) *store.DB) {
 		{"every write of a fenced view is fenced", fencedView},
 		{"pages read what is written", pagesView},
 		{"an override and its audit row are one, and what was ended stays ended", overrides},
+		{"a session is opened, refreshed, and closed once", sessions},
+		{"a token is found by its hash, and revoked once", tokens},
+		{"the audit log is filtered", auditFilters},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, open(t)) })
 	}
