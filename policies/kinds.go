@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/policies/expression"
 	"github.com/openrlc/rlc/policies/external"
 	"github.com/openrlc/rlc/policies/recent"
 )
@@ -31,4 +32,18 @@ func buildExternal(client *external.Client) func(*decoder) rlc.Policy {
 		}
 		return p
 	}
+}
+
+func buildExpression(d *decoder) rlc.Policy {
+	text, _ := d.text("expression")
+	planned, _ := d.number("planned", 0, rlc.MaxRate)
+	if d.failed() {
+		return nil
+	}
+	p, problems := expression.New(expression.Config{Expression: text, Planned: planned})
+	if len(problems) > 0 {
+		d.problems = append(d.problems, problems...)
+		return nil
+	}
+	return p
 }

@@ -45,12 +45,10 @@ func New(c Config) *Registry {
 		{Name: "contractual", build: buildContractual},
 		{Name: "capacity", build: buildCapacity},
 		{Name: "recent", build: buildRecent},
+		{Name: "expression", build: buildExpression},
 		{Name: "external", build: buildExternal(external.NewClient(c.External))},
 	}}
 }
-
-// Later are the kinds that the format names and this version does not build.
-func later() []string { return []string{"expression"} }
 
 // Kinds are the names of the kinds, in the order of their pages.
 func (r *Registry) Kinds() []string {
@@ -87,11 +85,6 @@ func (r *Registry) decode(kind string, params rlc.Params) (rlc.Policy, []rlc.Pro
 			d := &decoder{kind: kind, params: params}
 			p := k.build(d)
 			return p, d.finish()
-		}
-	}
-	for _, name := range later() {
-		if name == kind {
-			return nil, []rlc.Problem{{Message: fmt.Sprintf("policy kind %q is not supported by this version", kind), Hint: "known: " + strings.Join(r.Kinds(), ", ")}}
 		}
 	}
 	return nil, []rlc.Problem{{Message: fmt.Sprintf("unknown policy kind %q", kind), Hint: "known: " + strings.Join(r.Kinds(), ", ")}}

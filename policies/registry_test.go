@@ -52,7 +52,10 @@ func TestParametersAreDecodedStrictly(t *testing.T) {
 		{"external", nil, "url is blank; as in https://models.example/quota"},
 		{"external", rlc.Params{"url": "file:///etc/passwd"}, "url is not an http or https URL; as in https://models.example/quota"},
 		{"external", rlc.Params{"url": "https://models.example/", "timeout": "5m"}, "timeout 5m is out of range; 1s to 30s, as in 28d, 4w, 36h or 5s"},
-		{"expression", nil, `policy kind "expression" is not supported by this version; known: ` + strings.Join(r.Kinds(), ", ")},
+		{"expression", rlc.Params{"expression": "weekly_peak * 1.3 + planned", "planned": 25.0}, ok},
+		{"expression", nil, `expression is blank; as in "weekly_peak * 1.3 + planned"`},
+		{"expression", rlc.Params{"expression": "weekly_peak * 2"}, "expression 1:13: found no matching overload for '_*_' applied to '(double, int)'; whole numbers and decimals do not mix: write 2.0 instead of 2"},
+		{"expression", rlc.Params{"expression": "p99", "planned": -1.0}, "planned -1 is out of range; 0 to 1e+11"},
 		{"astrology", nil, `unknown policy kind "astrology"; known: ` + strings.Join(r.Kinds(), ", ")},
 	}
 	for _, c := range cases {
