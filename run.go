@@ -117,6 +117,26 @@ func (t Timed) Equal(o Timed) bool {
 	})
 }
 
+// Timed is what q carries beside its rate.
+func (q Quota) Timed() Timed { return Timed{q.Windows, q.Hours} }
+
+// Same reports whether two lines of one quota say the same to an enforcer.
+func (q Quota) Same(o Quota) bool {
+	return q.Limit == o.Limit && q.Mode == o.Mode && q.Timed().Equal(o.Timed())
+}
+
+// Was is the line that the change found in quotas.yaml, without its why; nil
+// where there was none.
+func (c *Change) Was() *Quota {
+	if c.Old == nil {
+		return nil
+	}
+	return &Quota{
+		Bucket: c.Bucket, Key: c.Key, Region: c.Region, Limit: *c.Old, Mode: c.OldMode,
+		Windows: c.OldTimed.Windows, Hours: c.OldTimed.Hours,
+	}
+}
+
 // ID identifies the quota within its service, as Quota.ID does.
 func (c *Change) ID() string {
 	return Quota{Bucket: c.Bucket, Key: c.Key, Region: c.Region}.ID()

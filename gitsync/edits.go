@@ -302,4 +302,4 @@ func index(quotas []rlc.Quota) map[string]rlc.Quota {
 }
 
 // same reports whether two lines say the same to an enforcer.
-func same(a, b rlc.Quota) bool { return a.Limit == b.Limit && a.Mode == b.Mode }
+func same(a, b rlc.Quota) bool { return a.Same(b) }

@@ -156,15 +156,18 @@ func (s *service) rebuild(p *rlc.Proposal) (*next, error) {
 		}
 		id := c.ID()
 		now, there := lines[id]
+		was, next := c.Was(), c.Quota() // next is nil for a removal
 		switch who := edited[id]; {
-		case there && now.Limit == *c.New && now.Mode == c.NewMode:
+		case there == (next != nil) && (!there || now.Same(*next)):
 			continue // put in force meanwhile
 		case who != "":
 			hold(c, now, there, "edited by "+inert(who))
-		case there != (c.Old != nil), there && (now.Limit != *c.Old || now.Mode != c.OldMode):
+		case there != (was != nil), there && !now.Same(*was):
 			hold(c, now, there, "changed on "+s.cfg.Branch+" since the run read it")
 		default:
-			lines[id] = rlc.Quota{Bucket: c.Bucket, Key: c.Key, Limit: *c.New, Mode: c.NewMode, Why: c.Why}
+			if delete(lines, id); next != nil {
+				lines[id] = *next
+			}
 			n.moved = append(n.moved, *c)
 			continue
 		}
@@ -178,6 +181,7 @@ func (s *service) rebuild(p *rlc.Proposal) (*next, error) {
 // hold makes a change one that keeps the line as the base branch has it.
 func hold(c *rlc.Change, now rlc.Quota, there bool, why string) {
 	c.Held, c.HeldWhy, c.New, c.NewMode, c.Old, c.OldMode = humanEdit, why, nil, "", nil, ""
+	c.Remove, c.OldTimed, c.NewTimed = false, now.Timed(), now.Timed()
 	if there {
 		c.Old, c.New, c.OldMode, c.NewMode = &now.Limit, &now.Limit, now.Mode, now.Mode
 	}

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/gitsync"
@@ -201,6 +202,36 @@ func TestALineThatChangedSinceTheRunIsKept(t *testing.T) {
 	p := w.publish(proposal("checkout", "cron-3", set("checkout", "search", 420, 500)))
 	if p.State != rlc.Superseded || p.Changes[0].Held != "human_edit" {
 		t.Errorf("state %s, change %+v; want superseded and kept", p.State, p.Changes[0])
+	}
+}
+
+// Windows, hours and a region are part of a line: they are written, noticed when
+// they change alone, and a removal takes its line away.
+func TestALineCarriesItsWindowsHoursAndRegionAndGoesWhole(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	from := time.Date(2026, 12, 24, 0, 0, 0, 0, time.UTC)
+	timed := rlc.Timed{Windows: []rlc.QuotaWindow{{From: from, Until: from.Add(24 * time.Hour), Limit: rlc.Limit{Rate: 840, Burst: 1680}}}}
+	plain, event := set("checkout", "search", 0, 420), set("checkout", "search", 420, 420)
+	w.publish(proposal("checkout", "cron-1", plain, set("checkout", "web", 0, 60)))
+	w.git(w.path, "update-ref", "refs/heads/main", "rlc/checkout")
+
+	event.NewTimed = timed
+	p := w.publish(proposal("checkout", "cron-2", event))
+	if p.State != rlc.Open || !strings.Contains(w.show("rlc/checkout", quotas), "windows: [{from: 2026-12-24T00:00:00Z") {
+		t.Fatalf("a window alone: %s\n%s", p.State, w.show("rlc/checkout", quotas))
+	}
+	w.git(w.path, "update-ref", "refs/heads/main", "rlc/checkout")
+	event.OldTimed = timed
+	if p := w.publish(proposal("checkout", "cron-3", event)); p.State == rlc.Open {
+		t.Error("the same window is put up again")
+	}
+
+	gone := set("checkout", "web", 60, 60)
+	gone.Remove = true
+	w.publish(proposal("checkout", "cron-4", gone))
+	if got, want := w.rates("rlc/checkout", "checkout"), (map[string]float64{"search": 420}); !maps.Equal(got, want) {
+		t.Errorf("quotas %v, want %v", got, want)
 	}
 }
 

@@ -73,6 +73,10 @@ func (c *Config) Quota(service, bucket string, key rlc.Key) *rlc.Quota {
 	return c.quotas[service][rlc.QuotaID(bucket, key)]
 }
 
+// QuotaByID finds a quota by its ID, that of a region or zone too; nil where
+// there is none.
+func (c *Config) QuotaByID(service, id string) *rlc.Quota { return c.quotas[service][id] }
+
 // Valid is nil when Problems holds no error; warnings do not count. The error
 // wraps rlc.ErrInvalid and names the first ten.
 func (c *Config) Valid() error {

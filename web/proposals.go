@@ -424,9 +424,9 @@ func (s *server) before(ctx context.Context, p rlc.Proposal) (map[string]rlc.Quo
 		if c.Old == nil {
 			continue
 		}
-		q := rlc.Quota{Bucket: c.Bucket, Key: c.Key, Limit: *c.Old, Mode: c.OldMode}
+		q := *c.Was()
 		if desired != nil {
-			if d := desired.Quota(p.Service, c.Bucket, c.Key); d != nil && d.Limit == q.Limit && d.Mode == q.Mode {
+			if d := desired.QuotaByID(p.Service, c.ID()); d != nil && d.Same(q) {
 				q.Why = d.Why
 			}
 		}
@@ -469,8 +469,8 @@ func diff(service string, changes []rlc.Change, before map[string]rlc.Quota) []u
 		if q, ok := before[c.ID()]; ok {
 			old = quotaLines(service, q)
 		}
-		if c.New != nil {
-			neu = quotaLines(service, rlc.Quota{Bucket: c.Bucket, Key: c.Key, Limit: *c.New, Mode: c.NewMode, Why: c.Why})
+		if q := c.Quota(); q != nil {
+			neu = quotaLines(service, *q)
 		}
 		out = append(out, diffLines(old, neu)...)
 	}

@@ -195,8 +195,8 @@ func planYAML(w io.Writer, changes []rlc.Change) error {
 			order = append(order, ch.Service)
 			by[ch.Service] = nil
 		}
-		if ch.New != nil {
-			by[ch.Service] = append(by[ch.Service], rlc.Quota{Bucket: ch.Bucket, Key: ch.Key, Limit: *ch.New, Mode: ch.NewMode, Why: ch.Why})
+		if q := ch.Quota(); q != nil {
+			by[ch.Service] = append(by[ch.Service], *q)
 		}
 	}
 	for i, s := range order {

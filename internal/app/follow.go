@@ -387,7 +387,7 @@ func (a *App) removers(ctx context.Context, next *quotafile.Config) (string, err
 	live := quotafile.Parse(before.Files, nil)
 	var lost []string
 	for service, quotas := range live.Quotas {
-		if slices.ContainsFunc(quotas, func(q rlc.Quota) bool { return next.Quota(service, q.Bucket, q.Key) == nil }) {
+		if slices.ContainsFunc(quotas, func(q rlc.Quota) bool { return next.QuotaByID(service, q.ID()) == nil }) {
 			lost = append(lost, service)
 		}
 	}

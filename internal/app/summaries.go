@@ -121,7 +121,7 @@ func (a *App) summarise(ctx context.Context, name string) (rlc.ServiceSummary, e
 		if ch.LastHour != nil {
 			row.Offered += *ch.LastHour
 		}
-		q := c.Quota(name, ch.Bucket, ch.Key)
+		q := c.QuotaByID(name, ch.ID())
 		if q == nil || q.Rate <= 0 || ch.Peak.Rate <= 0 {
 			continue
 		}
