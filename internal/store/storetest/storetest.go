@@ -72,6 +72,9 @@ func Run(t *testing.T, open func(t *testing.T) *store.DB) {
 		{"a session is opened, refreshed, and closed once", sessions},
 		{"a token is found by its hash, and revoked once", tokens},
 		{"the audit log is filtered", auditFilters},
+		{"one promotion of a bucket is on its way at a time", promotions},
+		{"a pin stands until it is lifted", pins},
+		{"a notice is told once to each target", notices},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, open(t)) })
 	}
