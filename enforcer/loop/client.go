@@ -336,22 +336,29 @@ func (r *reporting) count(now time.Duration, h *Handle) {
 	for _, b := range h.buckets() {
 		slow = slow && !b.hot()
 	}
+	period := fastReport
+	if slow {
+		period = slowReport
+	}
 	r.due = false
 	switch {
-	case n == 0 && r.zero:
-		// Nothing to say. The interval starts anew.
-		r.last = now
 	case !r.reported:
-		r.due = true
+		if r.due = n > 0; !r.due {
+			r.last = now
+		}
+	case now-r.last >= period:
+		// Intervals follow one another whether or not something comes: one that
+		// began with a request would count too much, and a fleet that idles by
+		// half would swing.
+		if r.due = n > 0 || !r.zero; !r.due {
+			r.last, r.ref = now, r.rate
+		}
 	case slow:
-		r.due = since >= slowReport.Seconds()
 		expected := r.ref * since
 		if math.Abs(n-expected) > surpriseOver*math.Sqrt(expected*(1+since)+1)+surpriseMore {
 			r.due = true
 			r.hotUntil = now + surpriseHot
 		}
-	default:
-		r.due = since >= fastReport.Seconds()
 	}
 	if span := min(now-r.began, time.Second).Seconds(); span > 0 {
 		r.rate = float64(sofar-r.ring[r.next]) / span

@@ -144,6 +144,17 @@ func TestNothingIsDroppedBelowTheLimit(t *testing.T) {
 	})
 }
 
+// Nodes that often report nothing, at one to two requests a second each, must
+// not make the sum swing: below the limit nothing is dropped.
+func TestFleetsOfIdlingNodes(t *testing.T) {
+	each(t, func(f *figures, seed uint64, _ int) {
+		for _, nodes := range []int{2000, 4000} {
+			r := Do(One(seed, nodes, 4800, Flat(0.95*4800), 25*time.Second))
+			f.add("at 0.95 of the limit, % dropped", 100*r.Dropped(8*time.Second, 25*time.Second), 0, 0.02)
+		}
+	})
+}
+
 // A bucket of few requests cannot be held to 5 % in one second; its mean can.
 func TestSmallLimitsAreRightInTheMean(t *testing.T) {
 	each(t, func(f *figures, seed uint64, _ int) {
