@@ -1,0 +1,355 @@
+package forge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/openrlc/rlc"
+)
+
+// Repository carries the branches; *gitsync.Repo is one.
+type Repository interface {
+	Publish(ctx context.Context, p rlc.Proposal) (rlc.Proposal, error)
+	Settle(ctx context.Context, p rlc.Proposal) (rlc.Proposal, error)
+	Reject(ctx context.Context, p rlc.Proposal, actor, reason string) error
+}
+
+// Config says how reviews are put up.
+type Config struct {
+	Repository Repository // required
+	Forge      Forge      // nil: branches alone, reviewed on RLC's own pages
+
+	// Title and Body make a review's text; required with a Forge.
+	Title, Body func(rlc.Proposal) string
+	// Reviewers are whom a review of a proposal is for; nil asks nobody.
+	Reviewers func(context.Context, rlc.Proposal) ([]string, error)
+	Labels    []string // put on every review
+
+	// MaxOpen bounds the open reviews; 0 does not. What is beyond waits, and the
+	// first to go is what Waiting lists first.
+	MaxOpen int
+	// Open and Waiting list the proposals under review and those not published
+	// yet, in the order in which they shall be; required with MaxOpen.
+	Open, Waiting func(context.Context) ([]rlc.Proposal, error)
+
+	Fresh time.Duration    // how old the list of open reviews may be, 30 s by default
+	Now   func() time.Time // time.Now by default
+	Log   *slog.Logger     // slog.Default() by default
+}
+
+// Reviews publishes proposals and follows what becomes of them. It is safe for
+// concurrent use.
+type Reviews struct {
+	cfg Config
+
+	publishing sync.Mutex // one decision on MaxOpen at a time
+
+	mu    sync.Mutex // guards what follows
+	open  map[string]Review
+	at    time.Time // when open was read; zero: read anew
+	texts map[int64]string
+}
+
+// New checks c.
+func New(c Config) (*Reviews, error) {
+	if c.Repository == nil {
+		return nil, fmt.Errorf("%w: reviews need a repository", rlc.ErrInvalid)
+	}
+	if c.Forge != nil && (c.Title == nil || c.Body == nil) {
+		return nil, fmt.Errorf("%w: reviews on a forge need a title and a body", rlc.ErrInvalid)
+	}
+	if c.MaxOpen > 0 && (c.Open == nil || c.Waiting == nil) {
+		return nil, fmt.Errorf("%w: a bound on open reviews needs to know them", rlc.ErrInvalid)
+	}
+	if c.Fresh <= 0 {
+		c.Fresh = 30 * time.Second
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	return &Reviews{cfg: c, texts: map[int64]string{}}, nil
+}
+
+// ErrWaits says that a proposal is not put up yet because enough are.
+var ErrWaits = errors.New("waits for its turn")
+
+// Publish publishes the branch and puts it up on the forge. It is idempotent:
+// an open review of the branch is updated, never doubled. A branch that a person
+// committed to keeps the text it has. A review that a person closed at this very
+// commit comes back Rejected. A forge's error comes after the branch stands; the
+// next call goes on from there.
+func (r *Reviews) Publish(ctx context.Context, p rlc.Proposal) (rlc.Proposal, error) {
+	r.publishing.Lock()
+	defer r.publishing.Unlock()
+	if err := r.turn(ctx, p); err != nil {
+		return p, err
+	}
+	out, err := r.cfg.Repository.Publish(ctx, p)
+	if err != nil || r.cfg.Forge == nil {
+		return out, err
+	}
+	if out.State != rlc.Open {
+		return out, r.close(ctx, out.Branch)
+	}
+	return r.show(ctx, out)
+}
+
+// turn reports ErrWaits while other proposals are to go before p.
+func (r *Reviews) turn(ctx context.Context, p rlc.Proposal) error {
+	if r.cfg.MaxOpen <= 0 {
+		return nil
+	}
+	open, err := r.cfg.Open(ctx)
+	if err != nil {
+		return fmt.Errorf("count open reviews: %w", err)
+	}
+	services := map[string]bool{}
+	for _, o := range open {
+		services[o.Service] = true
+	}
+	if services[p.Service] {
+		return nil // it takes the place of one
+	}
+	waiting, err := r.cfg.Waiting(ctx)
+	if err != nil {
+		return fmt.Errorf("count waiting proposals: %w", err)
+	}
+	before := 0
+	for _, w := range waiting {
+		if w.ID == p.ID {
+			break
+		}
+		if !services[w.Service] {
+			before++
+		}
+	}
+	if len(services)+before < r.cfg.MaxOpen {
+		return nil
+	}
+	return fmt.Errorf("%w: %d reviews are open of at most %d, %d go before it", ErrWaits, len(services), r.cfg.MaxOpen, before)
+}
+
+// show opens the review of a published branch, or updates it.
+func (r *Reviews) show(ctx context.Context, p rlc.Proposal) (rlc.Proposal, error) {
+	f := r.cfg.Forge
+	now, err := f.Find(ctx, p.Branch)
+	known := err == nil
+	if err != nil && !errors.Is(err, rlc.ErrNotFound) {
+		return p, fmt.Errorf("look for the review of %s: %w", p.Service, err)
+	}
+	if known && now.State == Closed && now.Commit == p.Commit && p.Commit != "" {
+		return r.rejected(ctx, p, now)
+	}
+	if known && now.State == Open && p.Human {
+		p.URL = now.URL
+		return p, nil
+	}
+	t := Text{Title: r.cfg.Title(p), Body: Fit(r.cfg.Body(p), f.BodyLimit()), Labels: r.cfg.Labels}
+	if r.cfg.Reviewers != nil {
+		if t.Reviewers, err = r.cfg.Reviewers(ctx, p); err != nil {
+			// Who should look is help, not a condition.
+			r.cfg.Log.Warn("reviewers are not known", "service", p.Service, "error", err)
+		}
+	}
+	if !known || now.State != Open {
+		if now, err = f.Open(ctx, p.Branch, t); err != nil {
+			return p, fmt.Errorf("open the review of %s: %w", p.Service, err)
+		}
+	} else if r.differs(now, t) {
+		if err := f.Update(ctx, now.Number, t); err != nil {
+			return p, fmt.Errorf("update the review of %s: %w", p.Service, err)
+		}
+	}
+	r.remember(now, t)
+	p.URL = now.URL
+	return p, nil
+}
+
+// differs reports whether the forge shows another text than t. Forges change
+// line ends and trailing spaces: what was sent last counts as well.
+func (r *Reviews) differs(now Review, t Text) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if sent, ok := r.texts[now.Number]; ok && sent == t.Title+"\n"+t.Body {
+		return false
+	}
+	plain := func(s string) string { return strings.TrimSpace(strings.ReplaceAll(s, "\r\n", "\n")) }
+	return plain(now.Title) != plain(t.Title) || plain(now.Body) != plain(t.Body)
+}
+
+func (r *Reviews) remember(now Review, t Text) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.texts[now.Number] = t.Title + "\n" + t.Body
+	r.at = time.Time{}
+}
+
+// close closes the open review of a branch that has nothing left to say.
+func (r *Reviews) close(ctx context.Context, branch string) error {
+	now, err := r.cfg.Forge.Find(ctx, branch)
+	if errors.Is(err, rlc.ErrNotFound) || err == nil && now.State != Open {
+		return nil
+	}
+	if err == nil {
+		err = r.cfg.Forge.Close(ctx, now.Number)
+	}
+	if err != nil {
+		return fmt.Errorf("close the review of %s: %w", branch, err)
+	}
+	r.Wake()
+	return nil
+}
+
+// Wake makes the next Settle ask the forge: something happened there.
+func (r *Reviews) Wake() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.at = time.Time{}
+}
+
+// Settle finds out what became of an open proposal. What the repository says
+// counts; the forge adds what the repository cannot tell: that a review was
+// closed, or merged together with edits, and by whom. While the forge is away
+// the repository's word is all.
+func (r *Reviews) Settle(ctx context.Context, p rlc.Proposal) (rlc.Proposal, error) {
+	out, err := r.cfg.Repository.Settle(ctx, p)
+	if err != nil || r.cfg.Forge == nil || p.State != rlc.Open {
+		return out, err
+	}
+	settled, err := r.settle(ctx, out)
+	if err != nil {
+		r.cfg.Log.Warn("the forge did not tell of a review", "service", p.Service, "error", err)
+		return out, nil
+	}
+	return settled, nil
+}
+
+func (r *Reviews) settle(ctx context.Context, p rlc.Proposal) (rlc.Proposal, error) {
+	open, err := r.reviews(ctx)
+	if err != nil {
+		return p, err
+	}
+	if now, ok := open[p.Branch]; ok {
+		if p.State == rlc.Open {
+			p.URL = now.URL
+			return p, nil
+		}
+		if p.State == rlc.Superseded {
+			return p, nil // the branch is a newer run's, and so is the review
+		}
+		return p, r.close(ctx, p.Branch)
+	}
+	if p.State != rlc.Open && p.State != rlc.Rejected {
+		return p, nil
+	}
+	now, err := r.cfg.Forge.Find(ctx, p.Branch)
+	switch {
+	case errors.Is(err, rlc.ErrNotFound):
+		return p, nil
+	case err != nil:
+		return p, err
+	case now.State == Merged && p.State == rlc.Rejected:
+		// Its branch went with the merge, and people changed it before.
+		p.State, p.Actor, p.Reason, p.Decided = rlc.Accepted, now.By, "", now.At
+	case now.State == Closed && p.State == rlc.Rejected:
+		p.Actor, p.Reason = now.By, "closed on the forge"
+	case now.State == Closed && now.Commit == p.Commit:
+		return r.rejected(ctx, p, now)
+	}
+	return p, nil
+}
+
+// rejected makes p one that a person closed on the forge and removes its branch;
+// people's commits on it are kept.
+func (r *Reviews) rejected(ctx context.Context, p rlc.Proposal, now Review) (rlc.Proposal, error) {
+	if err := r.cfg.Repository.Reject(ctx, p, now.By, "closed on the forge"); err != nil {
+		return p, err
+	}
+	p.State, p.Actor, p.Reason, p.Decided, p.URL = rlc.Rejected, now.By, "closed on the forge", now.At, now.URL
+	return p, nil
+}
+
+// reviews are the open ones by branch, as of at most Fresh ago: one question to
+// the forge however many proposals are open.
+func (r *Reviews) reviews(ctx context.Context) (map[string]Review, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now := r.cfg.Now(); r.at.IsZero() || now.Sub(r.at) >= r.cfg.Fresh {
+		all, err := r.cfg.Forge.List(ctx)
+		if err != nil {
+			return nil, err
+		}
+		r.open, r.at = map[string]Review{}, now
+		for _, v := range all {
+			r.open[v.Branch] = v
+		}
+	}
+	return r.open, nil
+}
+
+// Merge has the forge merge a proposal's review: exactly the commit that the
+// proposal names, which its content hash was taken from. rlc.ErrConflict where
+// the review's head is another by now.
+func (r *Reviews) Merge(ctx context.Context, p rlc.Proposal) error {
+	now, err := r.review(ctx, p)
+	if err != nil {
+		return err
+	}
+	if now.Commit != p.Commit {
+		return fmt.Errorf("merge the review of %s: %w: its head is %.12s, not %.12s", p.Service, rlc.ErrConflict, now.Commit, p.Commit)
+	}
+	if err := r.cfg.Forge.Merge(ctx, now.Number, p.Commit); err != nil {
+		return fmt.Errorf("merge the review of %s: %w", p.Service, err)
+	}
+	r.Wake()
+	return nil
+}
+
+// Comment writes RLC's one comment on a proposal's review, or changes it.
+func (r *Reviews) Comment(ctx context.Context, p rlc.Proposal, body string) error {
+	now, err := r.review(ctx, p)
+	if err != nil {
+		return err
+	}
+	return r.cfg.Forge.Comment(ctx, now.Number, Fit(body, r.cfg.Forge.BodyLimit()-len(Mark)-2))
+}
+
+// Status sets a status on a proposal's commit.
+func (r *Reviews) Status(ctx context.Context, p rlc.Proposal, s Status) error {
+	if r.cfg.Forge == nil {
+		return fmt.Errorf("%w: no forge is configured", rlc.ErrInvalid)
+	}
+	return r.cfg.Forge.Status(ctx, p.Commit, s)
+}
+
+// CloseReview closes a proposal's review on the forge where it is open: after a
+// person rejected or accepted it on RLC's own page.
+func (r *Reviews) CloseReview(ctx context.Context, p rlc.Proposal) error {
+	if r.cfg.Forge == nil {
+		return nil
+	}
+	return r.close(ctx, p.Branch)
+}
+
+// review is the open review of a proposal.
+func (r *Reviews) review(ctx context.Context, p rlc.Proposal) (Review, error) {
+	if r.cfg.Forge == nil {
+		return Review{}, fmt.Errorf("%w: no forge is configured", rlc.ErrInvalid)
+	}
+	now, err := r.cfg.Forge.Find(ctx, p.Branch)
+	if err == nil && now.State != Open {
+		err = fmt.Errorf("%w: the review is %s", rlc.ErrConflict, now.State)
+	}
+	if err != nil {
+		return Review{}, fmt.Errorf("the review of %s: %w", p.Service, err)
+	}
+	return now, nil
+}
