@@ -225,12 +225,17 @@ func (s *server) apiBacktest(v *visit) error {
 		Burst   *int64   `json:"burst"`
 		From    string   `json:"from"`
 		Until   string   `json:"until"`
+		choiceIn
 	}
 	if err := read(v, &in); err != nil {
 		return err
 	}
-	if in.Service == "" || in.Bucket == "" || in.Rate == nil {
-		return invalid("service, bucket and rate are required")
+	asks := in.Stat != "" && in.Rate == nil
+	if asks && in.Service != "" && in.Bucket == "" {
+		return s.apiFleet(v, in.Service, in.choiceIn)
+	}
+	if in.Service == "" || in.Bucket == "" || in.Rate == nil && !asks {
+		return invalid("service, bucket and rate are required, or a stat in place of the rate")
 	}
 	t, err := s.known(in.Service)
 	if err != nil {
@@ -238,6 +243,9 @@ func (s *server) apiBacktest(v *visit) error {
 	}
 	if t.service == nil || t.service.Bucket(in.Bucket) == nil {
 		return missing("bucket", in.Bucket)
+	}
+	if asks {
+		in.Rate = new(float64)
 	}
 	limit := rlc.Limit{Rate: rlc.Rate(*in.Rate)}
 	if in.Burst != nil {
@@ -269,6 +277,9 @@ func (s *server) apiBacktest(v *visit) error {
 			return t.noQuota(in.Bucket, in.Key)
 		}
 		return fault{status: http.StatusNotFound, detail: "No history is stored for this quota and time. A run stores what it reads."}
+	}
+	if asks {
+		return apiWhatIf(v, h, in.choiceIn)
 	}
 	b := backtest.FromHistory(h, limit)
 	return answer(v, http.StatusOK, backtestJSON(&b))

@@ -174,6 +174,9 @@ func (s *server) quotaPage(v *visit, t *truth, r *row) error {
 		view.Resolve = "1 h, highest step of " + stepText(history.Step) + " kept"
 		view.Sight = sight(history.Step)
 		view.Days = days(v, history)
+		if view.WhatIf, err = whatIf(v, r, history); err != nil {
+			return err
+		}
 	} else {
 		view.NoChart = noChart(t, r, historyErr)
 	}

@@ -115,7 +115,9 @@ func (s *server) bareFrame(v *visit, title string) ui.Frame {
 		if name == "tz" || name == "theme" || name == "done" || len(values) == 0 {
 			continue
 		}
-		f.Keep = append(f.Keep, ui.Field{Name: name, Value: values[0]})
+		for _, value := range values[:min(len(values), 100)] {
+			f.Keep = append(f.Keep, ui.Field{Name: name, Value: value})
+		}
 	}
 	return f
 }

@@ -93,6 +93,7 @@ type server struct {
 	sessions sessions
 	assets   assets
 	planning sync.Mutex // held while one plan is computed
+	fleets   fleets
 }
 
 // New builds the handler of all pages and of the JSON API.

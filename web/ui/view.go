@@ -190,6 +190,8 @@ type Service struct {
 	Name string
 	// Recalculate is where the button posts to.
 	Recalculate string
+	WhatIf      string // address of the service-wide what-if
+	Replay      string // and of the replay of all callers
 	Verdict     []Part
 	More        string
 	Tiles       []Tile
@@ -248,6 +250,7 @@ type Bucket struct {
 	Outcome     string
 	WhyEmpty    *Empty
 	Command     string
+	WhatIf      *WhatIf // nil where no history is stored
 	Flags       []FlagRow
 	Episodes    []EpisodeRow
 	EpisodeOf   string

@@ -1,0 +1,627 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/backtest"
+	"github.com/openrlc/rlc/web/ui"
+)
+
+// The curve that every what-if shows: headrooms from 0 to 60 % in 30 steps.
+var curveAt = backtest.Headrooms(0.6, 30)
+
+// whatIfWindows are the windows that a form offers.
+var whatIfWindows = []string{"7d", "14d", "28d"}
+
+// asked is a what-if as an address holds it. Without a stat it stands for what
+// the policy does: its headroom, and without the windows it left out.
+type asked struct {
+	backtest.Choice
+	windowText string
+	explicit   bool // the address names a choice
+}
+
+// choiceOf reads stat, window, headroom, floor, burst and exclude from a query.
+// fall is what stands where a parameter is missing.
+func choiceOf(q url.Values, fall backtest.Choice) (asked, error) {
+	a := asked{Choice: fall, windowText: "28d", explicit: q.Has("stat") || q.Has("headroom") || q.Has("window")}
+	if s := q.Get("stat"); s != "" {
+		a.Stat = s
+	}
+	if w := q.Get("window"); w != "" {
+		n, ok := positive(strings.TrimSuffix(w, "d"))
+		if !ok || !strings.HasSuffix(w, "d") || n > 400 {
+			return a, invalid("window must be a number of days such as 14d, at most 400d")
+		}
+		a.windowText, a.Window = w, time.Duration(n)*day
+	}
+	for name, into := range map[string]*float64{"headroom": &a.Headroom, "floor": (*float64)(&a.Floor), "burst": &a.Seconds} {
+		if text := q.Get(name); text != "" {
+			f, err := strconv.ParseFloat(text, 64)
+			if err != nil {
+				return a, invalid("%s must be a number", name)
+			}
+			*into = f
+		}
+	}
+	if q.Has("stat") { // a form that was sent: nothing ticked leaves nothing out
+		a.Exclude = nil
+		for _, text := range q["exclude"] {
+			w, err := windowOf(text)
+			if err != nil {
+				return a, err
+			}
+			a.Exclude = append(a.Exclude, w)
+		}
+	}
+	if len(a.Exclude) > 100 {
+		return a, invalid("at most 100 windows may be left out")
+	}
+	return a, a.Valid()
+}
+
+// windowOf reads from/until, two RFC 3339 times.
+func windowOf(text string) (rlc.Window, error) {
+	from, until, _ := strings.Cut(text, "/")
+	a, err1 := time.Parse(time.RFC3339, from)
+	b, err2 := time.Parse(time.RFC3339, until)
+	if err1 != nil || err2 != nil || !a.Before(b) {
+		return rlc.Window{}, invalid("exclude must be from/until, two RFC 3339 times")
+	}
+	return rlc.Window{From: a, Until: b}, nil
+}
+
+// policyChoice is the choice that comes nearest to what a bucket's policy does.
+func policyChoice(r *row) backtest.Choice {
+	c := backtest.Choice{Stat: backtest.StatP999, Headroom: 0.3, Floor: 1, Seconds: 2}
+	if r.bucket != nil && r.bucket.Policy != nil {
+		if h, ok := r.bucket.Policy.Params["headroom"].(float64); ok && h >= 0 && h <= 10 {
+			c.Headroom = h
+		}
+	}
+	if r.change != nil {
+		for _, f := range r.change.Flags {
+			c.Exclude = append(c.Exclude, f.Window)
+		}
+	}
+	return c
+}
+
+// whatIfOf is what a choice would have done to one history.
+func whatIfOf(h rlc.History, a asked) (limit rlc.Limit, atMost bool, b rlc.Backtest, points []backtest.Point, ok bool) {
+	value, atMost, ok := backtest.Statistic(h, a.Choice)
+	if !ok {
+		return limit, false, b, nil, false
+	}
+	limit = a.Limit(value)
+	return limit, atMost, backtest.FromHistory(h, limit), backtest.Curve(h, a.Choice, curveAt), true
+}
+
+// whatIf fills the what-if of a quota's page.
+func whatIf(v *visit, r *row, h rlc.History) (*ui.WhatIf, error) {
+	a, err := choiceOf(v.r.URL.Query(), policyChoice(r))
+	if err != nil {
+		return nil, err
+	}
+	view := whatIfForm(a)
+	view.Hidden = []ui.Field{{Name: "key", Value: r.key.String()}}
+	if len(r.key) == 0 {
+		view.Hidden = nil
+	}
+	view.Exclude = picks(v, r, a)
+	limit, atMost, b, points, ok := whatIfOf(h, a)
+	if !ok {
+		view.Empty = &ui.Empty{Title: "Nothing is left to ask about", Reason: "No hour of the window has a sample that is not left out.", Fix: ui.Link{Text: "The policy's own choice", URL: v.r.URL.Path + "?key=" + query(r.key.String())}}
+		return view, nil
+	}
+	view.Answer = answerParts(v, limit, atMost, &b)
+	if force := r.force(); force != nil && *force != limit {
+		now := backtest.FromHistory(h, *force)
+		view.Answer = append(view.Answer, ui.Part{Text: " Today’s " + limitText(force) + " would have dropped " + atLeast(&now) + " in " + plural(len(now.Episodes), "episode", "episodes") + "."})
+	}
+	view.Notes = []string{"Replayed over " + trim(float64(len(h.Hours))/24, 1) + " days of stored history. What is left out is left out of the statistic; the replay counts everything."}
+	if t := sight(h.Step); t != "" {
+		view.Notes = append(view.Notes, t)
+	}
+	view.Curve = frontier(points, a.Headroom, b.Share, false)
+	view.Others = others(v, h, a)
+	return view, nil
+}
+
+func whatIfForm(a asked) *ui.WhatIf {
+	view := &ui.WhatIf{
+		Floor: float(float64(a.Floor)), Headroom: float(a.Headroom), HeadroomText: percent(a.Headroom),
+		Burst: float(a.Seconds), BurstText: trim(a.Seconds, 1), HeadroomMax: "0.6",
+	}
+	if a.Headroom > 0.6 {
+		view.HeadroomMax = float(math.Ceil(a.Headroom))
+	}
+	for _, s := range backtest.Stats() {
+		view.Stats = append(view.Stats, ui.Choice{Value: s, Label: statText(s), On: s == a.Stat})
+	}
+	listed := false
+	for _, w := range whatIfWindows {
+		view.Windows = append(view.Windows, ui.Choice{Value: w, Label: strings.TrimSuffix(w, "d") + " days", On: w == a.windowText})
+		listed = listed || w == a.windowText
+	}
+	if !listed {
+		view.Windows = append(view.Windows, ui.Choice{Value: a.windowText, Label: strings.TrimSuffix(a.windowText, "d") + " days", On: true})
+	}
+	return view
+}
+
+func statText(s string) string {
+	if s == backtest.StatMax {
+		return "highest step"
+	}
+	return s + " of the steps"
+}
+
+// picks are the windows that may be left out: those that the last run flagged,
+// and any other that the address names.
+func picks(v *visit, r *row, a asked) []ui.Pick {
+	var out []ui.Pick
+	seen := map[string]bool{}
+	add := func(w rlc.Window, why string) {
+		value := w.From.UTC().Format(time.RFC3339) + "/" + w.Until.UTC().Format(time.RFC3339)
+		if seen[value] || len(out) >= 20 {
+			return
+		}
+		seen[value] = true
+		on := false
+		for _, x := range a.Exclude {
+			on = on || x.From.Equal(w.From) && x.Until.Equal(w.Until)
+		}
+		out = append(out, ui.Pick{Value: value, Label: "leave out " + v.time(w.From).Text + " – " + v.timeAs(w.Until, "15:04").Text + why, On: on})
+	}
+	if r.change != nil {
+		for _, f := range r.change.Flags {
+			why := ruleText(f.Rule)
+			if f.Reason != "" {
+				why = clip(f.Reason, 60)
+			}
+			add(f.Window, ", "+why)
+		}
+	}
+	for _, w := range a.Exclude {
+		add(w, "")
+	}
+	return out
+}
+
+func answerParts(v *visit, limit rlc.Limit, atMost bool, b *rlc.Backtest) []ui.Part {
+	parts := []ui.Part{{Text: "A limit of "}, {Text: limitText(&limit) + " req/s", Bold: true}}
+	if atMost {
+		parts[0].Text = "A limit of at most "
+	}
+	if b.Drops == 0 {
+		return append(parts, ui.Part{Text: " would have dropped nothing of " + count(b.Requests) + " requests."})
+	}
+	parts = append(parts, ui.Part{Text: " would have dropped "}, ui.Part{Text: atLeast(b), Bold: true},
+		ui.Part{Text: " of " + count(b.Requests) + " requests (" + percent(float64(b.Share)) + ") in "}, ui.Part{Text: plural(len(b.Episodes), "episode", "episodes"), Bold: true})
+	if b.Worst != nil {
+		parts = append(parts, ui.Part{Text: "; the worst step was " + v.time(b.Worst.At).Text + " at " + rate(float64(b.Worst.Rate))})
+	}
+	return append(parts, ui.Part{Text: "."})
+}
+
+// others are choices that differ in one thing.
+func others(v *visit, h rlc.History, a asked) []ui.OneChange {
+	var out []ui.OneChange
+	add := func(label string, b asked, pairs ...string) {
+		value, _, ok := backtest.Statistic(h, b.Choice)
+		if !ok {
+			return
+		}
+		limit := b.Limit(value)
+		b2 := backtest.FromHistory(h, limit)
+		full := append([]string{"stat", b.Stat, "window", b.windowText, "headroom", float(b.Headroom), "floor", float(float64(b.Floor)), "burst", float(b.Seconds)}, pairs...)
+		q, _ := url.Parse(v.with(full...))
+		values := q.Query()
+		values.Del("exclude")
+		for _, w := range b.Exclude {
+			values.Add("exclude", w.From.UTC().Format(time.RFC3339)+"/"+w.Until.UTC().Format(time.RFC3339))
+		}
+		q.RawQuery = values.Encode()
+		out = append(out, ui.OneChange{Link: ui.Link{Text: label, URL: q.String() + "#what-if"}, Limit: limitText(&limit), Drops: atLeast(&b2), Share: percent(float64(b2.Share)), Episodes: count(float64(len(b2.Episodes)))})
+	}
+	if len(a.Exclude) > 0 {
+		b := a
+		b.Exclude = nil
+		add("Nothing left out", b)
+	}
+	for _, s := range backtest.Stats() {
+		if s != a.Stat {
+			b := a
+			b.Stat = s
+			add(capital(statText(s)), b)
+		}
+	}
+	if a.Window == 0 || a.Window > 7*day {
+		b := a
+		b.Window, b.windowText = 7*day, "7d"
+		add("The last 7 days only", b)
+	}
+	return out
+}
+
+// frontier draws headroom against the share dropped: 520 × 170 units.
+func frontier(points []backtest.Point, at float64, share rlc.Ratio, sum bool) *ui.Frontier {
+	if len(points) < 2 {
+		return nil
+	}
+	most, last := 0.0, points[len(points)-1].Headroom
+	for _, p := range points {
+		most = max(most, float64(p.Share))
+	}
+	if most == 0 {
+		most = 0.0001
+	}
+	x := func(h float64) string { return coord(44 + min(h/last, 1)*468) }
+	y := func(s float64) string { return coord(150 - s/most*130) }
+	f := &ui.Frontier{Label: "Share of requests dropped by headroom: " + percent(float64(points[0].Share)) + " without, " + percent(float64(points[len(points)-1].Share)) + " at " + percent(last)}
+	for i := range 5 {
+		s := most * float64(i) / 4
+		f.Grid = append(f.Grid, ui.Tick{D: "M44 " + y(s) + "H520", Y: y(s), TextY: coord(150 - s/most*130 + 4), Text: percent(s)})
+	}
+	for i := range 7 {
+		h := last * float64(i) / 6
+		f.Marks = append(f.Marks, ui.Tick{X: x(h), Text: percent(h)})
+	}
+	var line strings.Builder
+	for i, p := range points {
+		letter := "L"
+		if i == 0 {
+			letter = "M"
+		}
+		line.WriteString(letter + x(p.Headroom) + " " + y(float64(p.Share)))
+		rate, drops := rate(float64(p.Rate)), count(p.Drops)
+		if p.AtLeast {
+			drops = "≥ " + drops
+		}
+		if i%3 == 0 {
+			f.Rows = append(f.Rows, ui.FrontierRow{Headroom: percent(p.Headroom), Rate: rate, Drops: drops, Share: percent(float64(p.Share))})
+		}
+	}
+	f.Line, f.Area = line.String(), line.String()+"L"+x(last)+" 150L44 150Z"
+	if at <= last {
+		f.At = &ui.Tick{X: x(at), Y: y(float64(min(share, rlc.Ratio(most)))), D: "M" + x(at) + " " + y(float64(min(share, rlc.Ratio(most)))) + "V150", Text: percent(at) + " → " + percent(float64(share))}
+	}
+	if i, ok := backtest.Knee(points); ok {
+		f.Knee = "The bend lies at " + percent(points[i].Headroom) + ", " + rate(float64(points[i].Rate)) + " req/s: more headroom than that buys little."
+	}
+	if sum {
+		f.RateLabel = "Σ limits, req/s"
+	} else {
+		f.RateLabel = "Limit, req/s"
+	}
+	return f
+}
+
+// whatIfJSON answers a choice as the API does.
+func whatIfJSON(h rlc.History, a asked) (object, error) {
+	limit, atMost, b, points, ok := whatIfOf(h, a)
+	if !ok {
+		return nil, fault{status: http.StatusNotFound, detail: "No hour of the window has a sample that is not left out."}
+	}
+	out := backtestJSON(&b).(object)
+	out["limit"], out["limit_at_most"], out["stat"], out["headroom"], out["frontier"] = limit, atMost, a.Stat, a.Headroom, points
+	return out, nil
+}
+
+// fleets keeps what service-wide what-ifs need, made once per run: a frontier
+// and the statistics of each series. It holds at most mostFleetKeys series, the
+// services that were asked last.
+type fleets struct {
+	mu    sync.Mutex
+	byID  map[string]*fleet
+	order []string // the oldest question first
+}
+
+// A frontier of four weeks of minutes takes about 65 KB.
+const mostFleetKeys = 1000
+
+type fleet struct {
+	keys    []fleetKey
+	run     time.Time // the newest change's run
+	hour    time.Time // when it was read
+	left    int       // quotas beyond mostFleetKeys
+	without int       // quotas without stored history
+}
+
+type fleetKey struct {
+	name   string
+	key    rlc.Key
+	f      *backtest.Frontier
+	values map[string]backtest.Prepared // by stat and window
+}
+
+// fleetOf reads and prepares a service's series, or finds them.
+func (s *server) fleetOf(ctx context.Context, t *truth) (*fleet, error) {
+	s.fleets.mu.Lock()
+	defer s.fleets.mu.Unlock()
+	now := s.Now().UTC()
+	var newest time.Time
+	for i := range t.rows {
+		if c := t.rows[i].change; c != nil && c.At.After(newest) {
+			newest = c.At
+		}
+	}
+	if f := s.fleets.byID[t.name]; f != nil && f.run.Equal(newest) && f.hour.Equal(now.Truncate(time.Hour)) {
+		return f, nil
+	}
+	f := &fleet{run: newest, hour: now.Truncate(time.Hour)}
+	for i := range t.rows {
+		r := &t.rows[i]
+		if r.bucket == nil || r.bucket.Role == rlc.CapRole {
+			continue
+		}
+		if len(f.keys) >= mostFleetKeys {
+			f.left++
+			continue
+		}
+		h, err := s.stored(ctx, t, r, now)
+		if err != nil && !errors.Is(err, rlc.ErrNotFound) {
+			return nil, err
+		}
+		if len(h.Hours) == 0 {
+			f.without++
+			continue
+		}
+		f.keys = append(f.keys, prepareKey(r, h))
+	}
+	s.fleets.keep(t.name, f)
+	return f, nil
+}
+
+func prepareKey(r *row, h rlc.History) fleetKey {
+	k := fleetKey{name: r.name, key: r.key, f: backtest.NewFrontier(h), values: map[string]backtest.Prepared{}}
+	for _, stat := range backtest.Stats() {
+		for _, w := range whatIfWindows {
+			n, _ := positive(strings.TrimSuffix(w, "d"))
+			c := policyChoice(r)
+			c.Stat, c.Window = stat, time.Duration(n)*day
+			if value, atMost, ok := backtest.Statistic(h, c); ok {
+				k.values[stat+w] = backtest.Prepared{Bucket: r.name, Key: r.key, Value: value, AtMost: atMost, Frontier: k.f}
+			}
+		}
+	}
+	return k
+}
+
+// keep stores f and drops the services that were read longest ago.
+func (f *fleets) keep(name string, one *fleet) {
+	if f.byID == nil {
+		f.byID = map[string]*fleet{}
+	}
+	order := f.order[:0]
+	for _, n := range f.order {
+		if n != name {
+			order = append(order, n)
+		}
+	}
+	f.order = append(order, name)
+	f.byID[name] = one
+	total := 0
+	for _, x := range f.byID {
+		total += len(x.keys)
+	}
+	for total > mostFleetKeys && len(f.order) > 1 {
+		total -= len(f.byID[f.order[0]].keys)
+		delete(f.byID, f.order[0])
+		f.order = f.order[1:]
+	}
+}
+
+// prepared are the series of a fleet under a choice.
+func (f *fleet) prepared(a asked) []backtest.Prepared {
+	out := make([]backtest.Prepared, 0, len(f.keys))
+	for _, k := range f.keys {
+		if p, ok := k.values[a.Stat+a.windowText]; ok {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// fleetChoice reads a service-wide choice: the windows are those of the form.
+func fleetChoice(q url.Values) (asked, error) {
+	a, err := choiceOf(q, backtest.Choice{Stat: backtest.StatP999, Headroom: 0.3, Floor: 1, Seconds: 2})
+	if err != nil {
+		return a, err
+	}
+	for _, w := range whatIfWindows {
+		if w == a.windowText {
+			return a, nil
+		}
+	}
+	return a, invalid("window must be one of %s for a whole service", strings.Join(whatIfWindows, ", "))
+}
+
+// serviceWhatIf is /services/{service}/whatif, with its endings.
+func (s *server) serviceWhatIf(v *visit) error { return s.fleetWhatIf(v, "") }
+
+func (s *server) serviceWhatIfJSON(v *visit) error { return s.fleetWhatIf(v, ".json") }
+
+func (s *server) serviceWhatIfCSV(v *visit) error { return s.fleetWhatIf(v, ".csv") }
+
+func (s *server) fleetWhatIf(v *visit, ending string) error {
+	t, err := s.truth(v.ctx(), v.r.PathValue("service"))
+	if err != nil {
+		return err
+	}
+	a, err := fleetChoice(v.r.URL.Query())
+	if err != nil {
+		return err
+	}
+	fl, err := s.fleetOf(v.ctx(), t)
+	if err != nil {
+		return err
+	}
+	switch ending {
+	case ".json":
+		return answer(v, http.StatusOK, fleetJSON(t, fl, a))
+	case ".csv":
+		var rows [][]string
+		for _, p := range backtest.Fleet(fl.prepared(a), a.Choice, curveAt) {
+			rows = append(rows, []string{float(p.Headroom), float(float64(p.Rate)), whole(p.Drops), float(float64(p.Share)), strconv.FormatBool(p.AtLeast)})
+		}
+		return sheet(v, t.name+"-whatif", []string{"headroom", "limits_rate", "drops", "share", "at_least"}, rows)
+	}
+	f, err := s.frame(v, t.name+" / what if", "services")
+	if err != nil {
+		return err
+	}
+	view := ui.ServiceWhatIf{Head: s.serviceHead(t, "Service", ui.Link{Text: t.name, URL: serviceURL(t.name)}, "what if"), WhatIf: whatIfForm(a)}
+	fillFleet(t, fl, a, &view)
+	view.Pager = ui.Pager{Range: plural(len(fl.keys), "quota", "quotas"), CSV: v.as(".csv"), JSON: v.as(".json")}
+	return s.render(v, http.StatusOK, ui.ServiceWhatIfPage(f, view))
+}
+
+func fillFleet(t *truth, fl *fleet, a asked, view *ui.ServiceWhatIf) {
+	ready := fl.prepared(a)
+	if len(ready) == 0 {
+		view.WhatIf.Empty = &ui.Empty{Title: "No history is stored for this service", Reason: "A run stores what it reads; none has read a quota of this service yet.", Query: "service " + t.name, Fix: ui.Link{Text: "Runs", URL: "/runs"}}
+		return
+	}
+	point := backtest.Fleet(ready, a.Choice, []float64{a.Headroom})[0]
+	least := "at most "
+	if point.AtLeast {
+		least = "about "
+	}
+	view.WhatIf.Answer = []ui.Part{{Text: "Limits of "}, {Text: rate(float64(point.Rate)) + " req/s", Bold: true}, {Text: " together, one per key, would have dropped " + least}, {Text: count(point.Drops), Bold: true}, {Text: " requests (" + percent(float64(point.Share)) + ") of four weeks."}}
+	if t.service != nil && t.service.Capacity != nil && t.service.Capacity.Rate > 0 {
+		c := t.service.Capacity
+		view.WhatIf.Answer = append(view.WhatIf.Answer, ui.Part{Text: " That is " + percent(float64(point.Rate/c.Rate)) + " of the declared capacity of " + rate(float64(c.Rate)) + "."})
+	}
+	view.WhatIf.Notes = []string{"Bursts are not counted: a quota's own page replays them.", "Windows that the last run flagged are left out of each key's statistic."}
+	if fl.without > 0 {
+		view.WhatIf.Notes = append(view.WhatIf.Notes, plural(fl.without, "quota has", "quotas have")+" no stored history.")
+	}
+	if fl.left > 0 {
+		view.WhatIf.Notes = append(view.WhatIf.Notes, plural(fl.left, "quota is", "quotas are")+" beyond the "+count(mostFleetKeys)+" that one page reads.")
+	}
+	view.WhatIf.Curve = frontier(backtest.Fleet(ready, a.Choice, curveAt), a.Headroom, point.Share, true)
+	view.Rows = fleetRows(t, ready, a)
+}
+
+// fleetRows are the keys that would lose most, at most 50.
+func fleetRows(t *truth, ready []backtest.Prepared, a asked) []ui.FleetRow {
+	type one struct {
+		p     *backtest.Prepared
+		limit rlc.Limit
+		drops float64
+	}
+	all := make([]one, 0, len(ready))
+	for i := range ready {
+		l := a.Limit(ready[i].Value)
+		d, _ := ready[i].Above(l.Rate)
+		all = append(all, one{&ready[i], l, d})
+	}
+	slices.SortStableFunc(all, func(x, y one) int {
+		return cmpOr(cmpFloat(y.drops, x.drops), cmpFloat(float64(y.limit.Rate), float64(x.limit.Rate)))
+	})
+	var out []ui.FleetRow
+	for _, x := range all[:min(len(all), 50)] {
+		row := ui.FleetRow{
+			Quota: ui.Link{Text: quotaName(x.p.Bucket, x.p.Key), URL: bucketURL(t.name, x.p.Bucket, x.p.Key)},
+			Limit: limitText(&x.limit), Now: "—", Drops: count(x.drops), Some: x.drops >= 0.5, Share: percent(share(x.drops, x.p.Requests)),
+		}
+		if r := t.row(x.p.Bucket, x.p.Key); r != nil {
+			row.Now = limitText(r.force())
+			row.Delta = delta(r.force(), &x.limit)
+		}
+		out = append(out, row)
+	}
+	return out
+}
+
+func fleetJSON(t *truth, fl *fleet, a asked) object {
+	ready := fl.prepared(a)
+	out := object{"service": t.name, "stat": a.Stat, "window": a.windowText, "headroom": a.Headroom, "quotas": len(ready), "without_history": fl.without, "omitted": fl.left,
+		"frontier": list(backtest.Fleet(ready, a.Choice, curveAt))}
+	p := backtest.Fleet(ready, a.Choice, []float64{a.Headroom})[0]
+	out["limits_rate"], out["drops"], out["share"], out["at_least"] = p.Rate, p.Drops, p.Share, p.AtLeast
+	return out
+}
+
+// choiceIn is a choice as POST backtest takes it.
+type choiceIn struct {
+	Stat     string       `json:"stat"`
+	Window   string       `json:"window"`
+	Headroom *float64     `json:"headroom"`
+	Floor    *float64     `json:"floor"`
+	Seconds  *float64     `json:"burst_seconds"`
+	Exclude  []rlc.Window `json:"exclude"`
+}
+
+// query is c as an address holds it.
+func (c choiceIn) query() (url.Values, error) {
+	q := url.Values{"stat": {c.Stat}}
+	if c.Window != "" {
+		q.Set("window", c.Window)
+	}
+	for name, v := range map[string]*float64{"headroom": c.Headroom, "floor": c.Floor, "burst": c.Seconds} {
+		if v != nil {
+			q.Set(name, float(*v))
+		}
+	}
+	for _, w := range c.Exclude {
+		if !w.From.Before(w.Until) {
+			return nil, invalid("exclude: from must lie before until")
+		}
+		q.Add("exclude", w.From.UTC().Format(time.RFC3339)+"/"+w.Until.UTC().Format(time.RFC3339))
+	}
+	return q, nil
+}
+
+// apiWhatIf answers POST backtest where a stat is given in place of a rate.
+func apiWhatIf(v *visit, h rlc.History, in choiceIn) error {
+	q, err := in.query()
+	if err != nil {
+		return err
+	}
+	a, err := choiceOf(q, backtest.Choice{Seconds: 2})
+	if err != nil {
+		return err
+	}
+	out, err := whatIfJSON(h, a)
+	if err != nil {
+		return err
+	}
+	return answer(v, http.StatusOK, out)
+}
+
+// apiFleet answers it for all keys of a service.
+func (s *server) apiFleet(v *visit, service string, in choiceIn) error {
+	if len(in.Exclude) > 0 {
+		return invalid("exclude needs a bucket")
+	}
+	q, err := in.query()
+	if err != nil {
+		return err
+	}
+	t, err := s.truth(v.ctx(), service)
+	if err != nil {
+		return err
+	}
+	a, err := fleetChoice(q)
+	if err != nil {
+		return err
+	}
+	fl, err := s.fleetOf(v.ctx(), t)
+	if err != nil {
+		return err
+	}
+	return answer(v, http.StatusOK, fleetJSON(t, fl, a))
+}
