@@ -30,6 +30,7 @@ import (
 	"github.com/openrlc/rlc/internal/scheduler"
 	"github.com/openrlc/rlc/internal/store"
 	"github.com/openrlc/rlc/policies"
+	"github.com/openrlc/rlc/policies/external"
 	"github.com/openrlc/rlc/web"
 )
 
@@ -106,12 +107,17 @@ func Open(ctx context.Context, c config.Server, o Options) (_ *App, err error) {
 	if err := os.MkdirAll(c.Data, 0o700); err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
 	}
-	a := &App{Config: c, log: o.Log, recordFrom: o.RecordFrom, nudge: make(chan struct{}, 1), heard: make(chan struct{}, 1), policies: policies.Builtin(), Registry: prometheus.NewRegistry()}
+	a := &App{Config: c, log: o.Log, recordFrom: o.RecordFrom, nudge: make(chan struct{}, 1), heard: make(chan struct{}, 1), Registry: prometheus.NewRegistry()}
 	defer func() {
 		if err != nil {
 			a.Close()
 		}
 	}()
+	private, err := config.Networks(c.External.Networks)
+	if err != nil {
+		return nil, fmt.Errorf("external.networks: %w", err)
+	}
+	a.policies = policies.New(policies.Config{External: external.ClientConfig{Allow: config.List(c.External.Hosts), Private: private}})
 	if a.lock, err = lock(c.Data); err != nil {
 		return nil, err
 	}

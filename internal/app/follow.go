@@ -193,6 +193,8 @@ func (a *App) schedule() scheduler.Config {
 				return err
 			},
 		}, {
+			Name: "often", Schedule: "@every 1m", Run: a.often,
+		}, {
 			Name: "housekeeping", Schedule: "41 3 * * *",
 			Run: func(ctx context.Context, slot scheduler.Slot) error {
 				records := a.Records.Fenced(a.epoch.Load())
@@ -201,6 +203,36 @@ func (a *App) schedule() scheduler.Config {
 			},
 		}},
 	}
+}
+
+// often runs the services that want it more often than the schedule: each once
+// in its own interval.
+func (a *App) often(ctx context.Context, slot scheduler.Slot) error {
+	if a.mayAct() != nil {
+		return nil // said on every page
+	}
+	services, err := a.Planner.Often(ctx)
+	if err != nil || len(services) == 0 {
+		return err
+	}
+	schedule, err := scheduler.ParseSchedule(a.Config.Schedule)
+	if err != nil {
+		return err
+	}
+	next := schedule.Next(slot.Time)
+	usual := schedule.Next(next).Sub(next)
+	for _, s := range slices.Sorted(maps.Keys(services)) {
+		every := services[s]
+		if every >= usual {
+			continue
+		}
+		at := slot.Time.Truncate(every)
+		ask := planner.Ask{Trigger: rlc.ByCron, Slot: "often-" + at.Format("20060102T150405Z") + "-" + s, Service: s, Now: slot.Time}
+		if _, e := a.carry(ctx, ask); e != nil {
+			err = errors.Join(err, e)
+		}
+	}
+	return err
 }
 
 // follow watches the base branch: what is merged is distributed, a person's

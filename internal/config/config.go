@@ -36,6 +36,7 @@ type Server struct {
 	Scrape        time.Duration
 	Repository    Repository
 	Redis         Redis
+	External      External
 	Poll          time.Duration
 	Schedule      string
 	RunDeadline   time.Duration
@@ -80,6 +81,12 @@ type Redis struct {
 	PasswordFile string
 	CAFile       string // "": the system's authorities
 	Prefix       string
+}
+
+// External says whom policies of kind external may ask.
+type External struct {
+	Hosts    string // separated by commas; "": nobody
+	Networks string // CIDRs, separated by commas
 }
 
 // Log says what is logged, to stderr.
@@ -227,13 +234,21 @@ func (c *Server) besideRedis(value string) error {
 	return nil
 }
 
+// List is what commas separate in text, without the spaces around.
+func List(text string) []string {
+	var all []string
+	for part := range strings.SplitSeq(text, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			all = append(all, part)
+		}
+	}
+	return all
+}
+
 // Networks reads CIDRs or addresses that commas separate; "" is none.
 func Networks(text string) ([]netip.Prefix, error) {
 	var all []netip.Prefix
-	for part := range strings.SplitSeq(text, ",") {
-		if part = strings.TrimSpace(part); part == "" {
-			continue
-		}
+	for _, part := range List(text) {
 		p, err := netip.ParsePrefix(part)
 		if err != nil {
 			a, err := netip.ParseAddr(part)

@@ -253,6 +253,15 @@ func Keys() []Key {
 		Consequence: "Installations with different prefixes may share one Redis; enforcers need the same prefix.",
 		check:       func(c *Server) error { return redisconn.CheckPrefix(c.Redis.Prefix) },
 	}, {
+		Name: "external.hosts", Unset: "nobody is asked", Example: "models.example.com", field: func(c *Server) any { return &c.External.Hosts },
+		Means:       "The hosts, or host:port, that policies of kind external may ask, separated by commas.",
+		Consequence: "A policy that names another host abstains: its quotas stay as they are.",
+	}, {
+		Name: "external.networks", Unset: "public addresses only", Example: "10.20.0.0/16", field: func(c *Server) any { return &c.External.Networks },
+		Means:       "Private networks that external.hosts may lie in, as CIDRs separated by commas.",
+		Consequence: "Looked at with every connection. Without it a host with a private address is not asked.",
+		check:       func(c *Server) error { return networks(c.External.Networks) },
+	}, {
 		Name: "schedule", Default: "17 * * * *", field: func(c *Server) any { return &c.Schedule },
 		Means:       "When all services are recomputed: cron's five fields, or @every and whole minutes; UTC.",
 		Consequence: "The default is off the full hour that everybody takes. A policy's edit and a person's wish start runs besides.",
