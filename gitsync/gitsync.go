@@ -62,11 +62,12 @@ type Config struct {
 	// User is whom the token or key is of, "git" by default; one in the URL has
 	// precedence. All files are read again for each conversation.
 	User           string
-	TokenFile      string // https: one line, token or password; "" sends none
-	CAFile         string // https: PEM of authorities trusted beside the system's
-	KeyFile        string // ssh, required there: the private key
-	PassphraseFile string // ssh: of the key, one line
-	KnownHostsFile string // ssh, required there: the server's key, as in known_hosts
+	TokenFile      string                 // https: one line, token or password; "" sends none
+	Token          func() (string, error) // in TokenFile's place where it is made, not kept; called for each conversation
+	CAFile         string                 // https: PEM of authorities trusted beside the system's
+	KeyFile        string                 // ssh, required there: the private key
+	PassphraseFile string                 // ssh: of the key, one line
+	KnownHostsFile string                 // ssh, required there: the server's key, as in known_hosts
 
 	// Networks are the only addresses that the URL's host may lead to, looked at
 	// with every connection. None: any but link-local ones and the like, and this
@@ -81,6 +82,10 @@ type Config struct {
 	// Name and Email are RLC's as committer, "rlc" and "rlc@localhost" by
 	// default. Once changed, earlier commits of RLC count as a person's.
 	Name, Email string
+
+	// SigningKeyFile is the SSH private key that RLC's commits are signed with;
+	// "" signs none. SigningPassphraseFile opens it where it is locked.
+	SigningKeyFile, SigningPassphraseFile string
 
 	// Epoch is the leadership's; a write below the epoch that the repository
 	// already holds is rlc.ErrFenced. Nil carries the repository's on.
@@ -461,13 +466,17 @@ func (r *Repo) commit(v *view, author Person, tree plumbing.Hash, message string
 		}
 	}
 	now := r.cfg.Now().UTC().Truncate(time.Second)
-	return v.encode(&object.Commit{
+	c := &object.Commit{
 		Author:       object.Signature{Name: author.Name, Email: author.Email, When: now},
 		Committer:    object.Signature{Name: r.who.Name, Email: r.who.Email, When: now},
 		Message:      message,
 		TreeHash:     tree,
 		ParentHashes: parents,
-	})
+	}
+	if err := r.sign(v, c); err != nil {
+		return plumbing.ZeroHash, err
+	}
+	return v.encode(c)
 }
 
 // check validates the exact bytes of the changed files of a tree, within the

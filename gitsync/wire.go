@@ -105,6 +105,13 @@ func (f *remote) secrets() (s secrets, err error) {
 		}
 		*file.into = data
 	}
+	if f.cfg.Token != nil {
+		token, err := f.cfg.Token()
+		if err != nil {
+			return s, &failure{root: rlc.ErrRefused, text: fmt.Sprintf("token: %v", err), cause: err}
+		}
+		s.token = []byte(token)
+	}
 	s.token, s.passphrase = bytes.TrimRight(s.token, "\r\n"), bytes.TrimRight(s.passphrase, "\r\n")
 	if bytes.ContainsFunc(s.token, func(c rune) bool { return c < ' ' || c == 0x7f }) {
 		return s, &failure{root: rlc.ErrInvalid, text: "token file: want one line, the token", lasting: true}
