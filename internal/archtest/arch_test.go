@@ -50,6 +50,8 @@ var floors = map[string]struct {
 	"internal/planner":     {2, []string{"policies", "internal/backtest", "quotafile", "enforcer/match"}},
 	"internal/review":      {2, []string{"policies"}},
 	"internal/scheduler":   {2, nil},
+	"internal/audit":       {2, []string{"policies", "internal/backtest", "enforcer/match"}},
+	"internal/envoyconfig": {2, nil},
 	"internal/redisconn":   {2, nil},
 	"internal/rollout":     {2, nil},
 
@@ -66,6 +68,7 @@ var floors = map[string]struct {
 	"gitsync/forgetest":             {3, []string{"gitsync", "gitsync/forge"}},
 	"internal/identity":             {3, nil},
 	"internal/distribute":           {3, nil},
+	"internal/notify":               {3, nil},
 	"internal/distribute/redistest": {3, nil},
 	"enforcer":                      {3, []string{"enforcer/memory"}},
 	"enforcer/memory":               {3, nil},
@@ -108,7 +111,7 @@ var libraries = map[string][]string{
 	"cel.dev/cel-go":                   {"policies/expression"},
 	"github.com/robfig/cron":           {"internal/scheduler", "policies"}, // policies: whether a freeze holds
 	"github.com/redis/rueidis":         {"internal/distribute", "internal/redisconn", "enforcer/redis"},
-	"go.yaml.in/yaml":                  {"quotafile", "internal/config"},
+	"go.yaml.in/yaml":                  {"quotafile", "internal/config", "internal/envoyconfig"},
 	"github.com/prometheus/prometheus": {"internal/promserver"},
 	// Remote read's messages and chunks; the engine stays with the embedded server.
 	"github.com/prometheus/prometheus/prompb":        {"internal/promserver", "internal/promhistory"},

@@ -15,7 +15,7 @@ type State string
 // The states. Growing is the only one that moves by itself.
 const (
 	Growing    State = "growing"
-	Halted     State = "halted"      // no verdict could be had: zones stay as they are until a person acts
+	Halted     State = "halted"      // no verdict could be had: zones stay as they are until a person promotes again
 	RolledBack State = "rolled_back" // drops were not what the backtest said: all in shadow again
 	Done       State = "done"        // enforced everywhere that was asked for
 )
@@ -35,7 +35,7 @@ type Promotion struct {
 	Expected rlc.Ratio `json:"expected"` // share of requests that the backtest drops
 	Stage    time.Time `json:"stage"`    // when the last zone was added
 	Started  time.Time `json:"started"`
-	Ended    time.Time `json:"ended"` // zero while it grows or is halted
+	Ended    time.Time `json:"ended"` // zero while it grows
 	Why      string    `json:"why"`   // the last verdict, for people
 	Commit   string    `json:"commit"`
 }
@@ -61,7 +61,8 @@ func (p Promotion) stages() int {
 	return len(p.Plan)
 }
 
-// Begin starts a promotion with its first zone.
+// Begin starts a promotion with its first zone, or where Reached says that
+// zones enforce already, with the next.
 func Begin(p Promotion, now time.Time) (Promotion, error) {
 	for i, z := range p.Plan {
 		if z == "" || slices.Contains(p.Plan[:i], z) {
@@ -71,7 +72,7 @@ func Begin(p Promotion, now time.Time) (Promotion, error) {
 	if len(p.Plan) == 0 && !p.All {
 		return p, fmt.Errorf("%w: name zones, or say that all are meant", rlc.ErrInvalid)
 	}
-	p.State, p.Reached, p.Stage, p.Started = Growing, 1, now, now
+	p.State, p.Reached, p.Stage, p.Started = Growing, min(p.Reached+1, p.stages()), now, now
 	p.Why = "the first stage began"
 	return p, nil
 }
@@ -152,7 +153,7 @@ func Advance(p Promotion, a Act, why string, now time.Time) Promotion {
 	case End:
 		p.State, p.Ended = Done, now
 	case Halt:
-		p.State = Halted
+		p.State, p.Ended = Halted, now
 	case Back:
 		p.State, p.Ended = RolledBack, now
 	}

@@ -26,11 +26,11 @@ func (db *DB) SavePromotion(ctx context.Context, p rollout.Promotion, audit rlc.
 		if err := take(ctx, tx, "promotions"); err != nil {
 			return err
 		}
-		others, err := count(ctx, tx, `SELECT COUNT(*) FROM promotions WHERE service = $1 AND bucket = $2 AND state IN ('growing', 'halted') AND id <> $3`, p.Service, p.Bucket, p.ID)
+		others, err := count(ctx, tx, `SELECT COUNT(*) FROM promotions WHERE service = $1 AND bucket = $2 AND state = 'growing' AND id <> $3`, p.Service, p.Bucket, p.ID)
 		if err != nil {
 			return err
 		}
-		if others > 0 && (p.State == rollout.Growing || p.State == rollout.Halted) {
+		if others > 0 && p.State == rollout.Growing {
 			return fmt.Errorf("%w: bucket %q of %q is on its way already", rlc.ErrConflict, p.Bucket, p.Service)
 		}
 		if _, err := tx.ExecContext(ctx, `
