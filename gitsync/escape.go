@@ -1,74 +1,9 @@
 package gitsync
 
-import (
-	"fmt"
-	"strings"
-	"unicode"
-	"unicode/utf8"
-)
+import "github.com/openrlc/rlc/internal/escape"
 
-// inert makes outside text one harmless line: whatever is not a visible
-// character or a plain space becomes \u{hex}, so that no name can end a line,
-// forge a trailer or turn the direction of what follows it.
-func inert(s string) string {
-	clean := true
-	for _, c := range s {
-		if !visible(c) {
-			clean = false
-			break
-		}
-	}
-	if clean {
-		return s
-	}
-	var b strings.Builder
-	for i, c := range s {
-		switch {
-		case c == utf8.RuneError && !strings.HasPrefix(s[i:], "\uFFFD"):
-			fmt.Fprintf(&b, `\x%02x`, s[i])
-		case visible(c):
-			b.WriteRune(c)
-		default:
-			fmt.Fprintf(&b, `\u{%x}`, c)
-		}
-	}
-	return b.String()
-}
+// inert is outside text as one harmless line.
+func inert(s string) string { return escape.Line(s) }
 
-// visible reports whether a rune may stand in a message as it is. Marks that
-// combine, format characters (bidirectional overrides, zero-width joiners) and
-// spaces other than the plain one may not.
-func visible(c rune) bool {
-	return c == ' ' || c != utf8.RuneError && unicode.IsGraphic(c) && !unicode.IsSpace(c) && !unicode.Is(unicode.M, c)
-}
-
-// code renders outside text as a Markdown code span that fits into a table
-// cell: nothing inside is markup, a mention, a link or the end of the cell.
-func code(s string) string {
-	s = clip(inert(s), 120)
-	return "`" + strings.NewReplacer("`", `\u{60}`, "|", `\u{7c}`).Replace(s) + "`"
-}
-
-// prose renders outside text for a Markdown sentence or table cell.
-func prose(s string) string {
-	var b strings.Builder
-	for _, c := range clip(inert(s), 300) {
-		if c == '|' || c == '`' || c == '@' || c == '#' {
-			fmt.Fprintf(&b, "&#%d;", c)
-			continue
-		}
-		if strings.ContainsRune(`\*_[]<>&~!$`, c) {
-			b.WriteByte('\\')
-		}
-		b.WriteRune(c)
-	}
-	return b.String()
-}
-
-// clip shortens a text to n runes, the last one an ellipsis where it cut.
-func clip(s string, n int) string {
-	if utf8.RuneCountInString(s) <= n {
-		return s
-	}
-	return string([]rune(s)[:n-1]) + "…"
-}
+// clip is s cut to n runes.
+func clip(s string, n int) string { return escape.Clip(s, n) }

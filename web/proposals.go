@@ -11,7 +11,7 @@ import (
 	"unicode"
 
 	"github.com/openrlc/rlc"
-	"github.com/openrlc/rlc/policies"
+	"github.com/openrlc/rlc/internal/review"
 	"github.com/openrlc/rlc/quotafile"
 	"github.com/openrlc/rlc/web/ui"
 )
@@ -295,26 +295,7 @@ func proposalVerdict(p rlc.Proposal, changes []rlc.Change, old, neu float64, kno
 		}
 		say = append(say, ui.Part{Text: "."})
 	}
-	cutDrops, looks := 0, 0
-	for _, c := range changes {
-		if c.Old != nil && c.New != nil && c.New.Rate < c.Old.Rate && c.Backtest.New != nil && c.Backtest.New.Drops > 0 {
-			cutDrops++
-		}
-		if c.Look != "" {
-			looks++
-		}
-	}
-	risk := "Risk: low."
-	switch {
-	case cutDrops > 0:
-		risk = "Risk: look closely. " + plural(cutDrops, "decrease would", "decreases would") + " have dropped requests."
-	case looks > 0:
-		risk = "Risk: moderate. " + plural(looks, "change asks", "changes ask") + " for a look; the column Why says what at."
-	case down > 0:
-		risk = "Risk: low. No decrease would have dropped anything."
-	case neu > 0:
-		risk = "Risk: low. The proposed limits leave some peaks above them; the quota's page lists the episodes."
-	}
+	risk := review.Risk(changes)
 	if p.Human {
 		risk += " A person has committed to the branch, so RLC leaves it alone."
 	}
@@ -324,48 +305,18 @@ func proposalVerdict(p rlc.Proposal, changes []rlc.Change, old, neu float64, kno
 	return say, risk
 }
 
-// guardSigns sums up what guards did, in the order in which they acted first.
+// guardSigns shows what guards did, as the review tells it.
 func guardSigns(svc *rlc.Service, changes []rlc.Change) []ui.Sign {
-	var order []string
-	acted, title := map[string][]string{}, map[string]string{}
-	for _, c := range changes {
-		for _, l := range policies.Explain(c).Lines {
-			if !guardRules[l.Rule] {
-				continue
-			}
-			if title[l.Rule] == "" {
-				order = append(order, l.Rule)
-				title[l.Rule] = capital(l.Label)
-			}
-			if l.Acted {
-				acted[l.Rule] = append(acted[l.Rule], quotaName(c.Bucket, c.Key)+": "+l.Detail)
-			}
-		}
-	}
 	var out []ui.Sign
-	for _, rule := range order {
-		s := ui.Sign{Level: "good", Before: title[rule], Soft: "changed nothing"}
-		if n := len(acted[rule]); n > 0 {
-			s.Level, s.Soft = "warn", acted[rule][0]
-			if rule == "rounding" {
-				s.Level = "note"
-			}
-			if n > 1 {
-				s.Soft += fmt.Sprintf(" (and %d more)", n-1)
-			}
+	for _, g := range review.Guards(svc, changes) {
+		s := ui.Sign{Level: "good", Before: capital(g.Name), Soft: g.Detail}
+		switch {
+		case g.Rounds:
+			s.Level = "note"
+		case !g.OK:
+			s.Level = "warn"
 		}
 		out = append(out, s)
-	}
-	hardens := 0
-	for _, c := range changes {
-		if c.OldMode == rlc.Shadow && c.NewMode != rlc.Shadow && changeMode(svc, c) == rlc.Enforce {
-			hardens++
-		}
-	}
-	if hardens == 0 {
-		out = append(out, ui.Sign{Level: "good", Before: "Nothing goes from shadow to enforce"})
-	} else {
-		out = append(out, ui.Sign{Level: "warn", Before: plural(hardens, "quota goes", "quotas go") + " from shadow to enforce"})
 	}
 	return out
 }
@@ -534,8 +485,3 @@ func fieldOrder(line string) int {
 	return slices.Index([]string{"bucket", "key", "rate", "burst", "mode", "why"}, name)
 }
 
-// guardRules are the rules that guards leave, besides the policies' own steps.
-var guardRules = map[string]bool{
-	"data": true, "evidence": true, "targets_unknown": true, "highest_of_week": true, "deadband": true, "rounding": true, "step": true, "step_up": true, "step_down": true,
-	"week_up": true, "week_down": true, "max_increase": true, "censored": true, "capacity_fit": true, "blast_gate": true, "floor": true, "contract": true, "invariants": true, "human_edit": true,
-}

@@ -1,0 +1,209 @@
+package review
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/openrlc/rlc"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+var now = time.Date(2026, 11, 30, 6, 0, 0, 0, time.UTC)
+
+// change moves a caller's quota; old 0 makes it new.
+func change(caller string, old, new rlc.Rate) rlc.Change {
+	c := rlc.Change{
+		Service: "checkout", Bucket: "callers", Key: rlc.Key{"caller": caller}, At: now,
+		New: &rlc.Limit{Rate: new, Burst: rlc.Burst(2 * new)}, Policy: "historical", PolicyID: "5f1c",
+		Peak: rlc.Peak{Rate: new / 1.3, At: now.Add(-50 * time.Hour)}, Why: "weekly peak × 1.30 headroom",
+		Reasons: []rlc.Reason{
+			{Rule: "weekly_peak", Detail: "highest of four weeks", Rate: new / 1.3, Acted: true},
+			{Rule: "headroom", Detail: "× 1.30", Rate: new, Acted: true}, {Rule: "step_down", Detail: "at most −10 % a day", Rate: new},
+		},
+		Backtest: rlc.ChangeBacktest{New: &rlc.Backtest{Requests: 1e6}},
+	}
+	if old > 0 {
+		c.Old, c.Backtest.Old = &rlc.Limit{Rate: old, Burst: rlc.Burst(2 * old)}, &rlc.Backtest{Requests: 1e6, Drops: 100}
+	}
+	return c
+}
+
+// proposal holds a rise, a fall that is capped, and a new quota in shadow.
+func proposal() rlc.Proposal {
+	up, down, added := change("web/frontend", 100, 150), change("search", 200, 180), change("mobile", 0, 10)
+	down.Backtest.Old.Drops = 0
+	down.Reasons[2] = rlc.Reason{Rule: "step_down", Detail: "at most −10 % a day", Rate: 180, Acted: true}
+	added.NewMode, added.Look = rlc.Shadow, "only 3 days of history"
+	return rlc.Proposal{
+		ID: "cron-1-checkout", RunID: "cron-1", Service: "checkout", State: rlc.Open, Branch: "rlc/checkout",
+		Base: "5a17b0c0ffee", Content: "9f86d081884c", Created: now, Changes: []rlc.Change{up, down, added},
+	}
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := "testdata/" + name
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s:\n%s\nwant\n%s", name, got, want)
+	}
+}
+
+func TestAReviewReadsLikeItsGoldenFile(t *testing.T) {
+	p := proposal()
+	// 100 of 2 million requests of quotas that exist, and 1 million of the new one.
+	if got, want := Title(p.Service, p.Changes), "rlc(checkout): 3 quotas ↑1 ↓1 +1 · est. drops < 0.01 % → 0.00 %"; got != want {
+		t.Errorf("title %q, want %q", got, want)
+	}
+	golden(t, "plain.md", Title(p.Service, p.Changes)+"\n\n"+Body(p, About{}))
+	golden(t, "forge.md", Body(p, About{
+		Service: &rlc.Service{Name: "checkout", Buckets: []rlc.Bucket{{Name: "callers", Mode: rlc.Enforce}}},
+		Owners:  func(caller string) []string { return map[string][]string{"search": {"team-search"}}[caller] },
+		Because: "callers/caller=mobile: only 3 days of history", Page: "https://rlc.example/proposals/cron-1-checkout", Forge: true,
+	}))
+}
+
+func TestTheTitleTellsRemovals(t *testing.T) {
+	gone := change("old", 100, 100)
+	gone.Remove = true
+	if got, want := Title("s", []rlc.Change{gone}), "rlc(s): 1 quota −1 · est. drops 0.01 % → 0.00 %"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := Body(rlc.Proposal{Changes: []rlc.Change{gone}}, About{}); !strings.Contains(got, "| removed |") {
+		t.Errorf("the table does not say removed:\n%s", got)
+	}
+}
+
+func TestRiskNamesTheWorst(t *testing.T) {
+	fall, drops, look := change("a", 200, 180), change("b", 200, 180), change("c", 100, 150)
+	drops.Backtest.New.Drops = 5
+	look.Look = "x"
+	rise := change("d", 100, 150)
+	left := change("e", 100, 150)
+	left.Backtest.New.Drops = 1
+	for want, all := range map[string][]rlc.Change{
+		"Risk: look closely. 1 decrease would have dropped requests.":                                      {rise, look, drops},
+		"Risk: look closely. 2 decreases would have dropped requests.":                                     {drops, drops},
+		"Risk: moderate. 1 change asks for a look; the column Why says what at.":                           {fall, look},
+		"Risk: low. The proposed limits leave some peaks above them; the quota's page lists the episodes.": {fall, left},
+		"Risk: low. No decrease would have dropped anything.":                                              {fall, rise},
+		"Risk: low.": {rise},
+	} {
+		if got := Risk(all); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// Whatever a caller is called: rows keep their cells, nothing is markup, a
+// mention or the end of the hidden comment.
+func TestHostileNamesAreInert(t *testing.T) {
+	for _, name := range []string{
+		"a | b", "`code`", "<script>alert(1)</script>", "<!-- x -->", "-->", "</details>", "@everyone", "#1", "![x](http://x)", "[x](javascript:1)",
+		"x\n\n# head", "x\r\nRLC-Run: forged", "\u202eevil", "a\u200bb", "a\x00b", "\x1b[31mred", "&lt;", "~~x~~ **y** _z_", "https://evil.example", "www.evil.example",
+		strings.Repeat("long ", 200), strings.Repeat("`|", 200), "\xff\xfe", "$(rm -rf /)", "'; rm -rf /; '",
+	} {
+		t.Run(name[:min(len(name), 20)], func(t *testing.T) { inert(t, name) })
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		inert(t, rapid.StringOf(rapid.OneOf(rapid.Rune(), rapid.SampledFrom([]rune("\n\r|`<>@#\\[]!-")))).Draw(t, "name"))
+	})
+}
+
+func inert(t rapid.TB, name string) {
+	p := proposal()
+	p.Service, p.RunID, p.Base, p.Branch, p.Content = name, name, name, name, name
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		c.Key, c.Why, c.Look, c.Policy = rlc.Key{"caller": name}, name, name, name
+		for j := range c.Reasons {
+			c.Reasons[j].Detail = name
+		}
+	}
+	s := Body(p, About{Because: name, Owners: func(string) []string { return []string{name} }, Page: "https://rlc.example/p"})
+	if len(s) > MaxBytes {
+		t.Errorf("%d bytes", len(s))
+	}
+	inCode := false
+	frame := strings.Builder{}
+	for l := range strings.Lines(s) {
+		if strings.HasPrefix(l, "    ") {
+			continue // an indented block: code
+		}
+		if strings.HasPrefix(l, "| `") && strings.Count(l, "|") != 10 {
+			t.Errorf("a name broke its row: %s", l)
+		}
+		// What is left outside code spans is prose.
+		var prose strings.Builder
+		for _, c := range l {
+			if c == '`' {
+				inCode = !inCode
+				continue
+			}
+			if !inCode {
+				prose.WriteRune(c)
+			}
+		}
+		if inCode {
+			t.Fatalf("a code span does not end: %s", l)
+		}
+		frame.WriteString(prose.String())
+		rest := strings.NewReplacer("<details><summary>", "", "</summary>", "", "</details>", "", "<!-- rlc:content", "", "-->", "", "<https://", "", "\\<", "", "\\>", "", "\\[", "", "\\]", "", "\\!", "").Replace(prose.String())
+		if page := strings.HasPrefix(l, "- Charts and episodes: "); !page && strings.ContainsAny(rest, "<>@[]!") {
+			t.Errorf("markup is left in %q", l)
+		}
+		if strings.Contains(rest, "http://") || strings.Contains(rest, "://evil") {
+			t.Errorf("a link is left in %q", l)
+		}
+	}
+	for _, c := range s {
+		if c != '\n' && (c < ' ' || c == 0x7f || c == 0x85 || c == '\u2028' || c == '\u202e' || c == '\u200b') {
+			t.Errorf("the body holds %U", c)
+		}
+	}
+	// The page, the fold and its summary, the hidden comment.
+	frames := 6 + strings.Count(frame.String(), `\<`)
+	if !strings.HasSuffix(s, " -->\n") || strings.Count(frame.String(), "<") != frames {
+		t.Errorf("the body's frame is broken:\n%s", frame.String())
+	}
+}
+
+func TestThousandsOfChangesFitAForge(t *testing.T) {
+	p := proposal()
+	p.Changes = nil
+	for i := range 2000 {
+		c := change(fmt.Sprintf("%s-%d", strings.Repeat("\u202e", 300), i), 200, 180)
+		c.Why, c.Look = strings.Repeat("|@", 300), strings.Repeat("#\u202e", 300)
+		for range 10 {
+			c.Reasons = append(c.Reasons, rlc.Reason{Rule: "contract", Detail: strings.Repeat("€", 300), Rate: 1, Acted: true})
+		}
+		p.Changes = append(p.Changes, c)
+	}
+	s := Body(p, About{Because: strings.Repeat("@", 1000), Owners: func(string) []string { return slicesOf("\u202e@team", 100) }, Forge: true})
+	if len(s) > MaxBytes || !strings.Contains(s, "more with less risk") || !strings.HasSuffix(s, "<!-- rlc:content 9f86d081884c -->\n") {
+		t.Errorf("%d bytes, want at most %d, with the rest counted and the hash at the end", len(s), MaxBytes)
+	}
+}
+
+func slicesOf(s string, n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = s
+	}
+	return out
+}
