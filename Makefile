@@ -36,7 +36,8 @@ generate: ## regenerate what is generated (templ components)
 verify: ## generated files are fresh, go.mod is tidy, no called vulnerability
 	.ci/verify
 
-bench: ## the benchmarks, with figures
+bench: ## the benchmarks, with figures; first decisions beside those of other limiters
+	cd bench && $(GO) run .
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
 chaos: needs ## the long fault tests: every kill three times, thousands of histories
