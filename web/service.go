@@ -71,7 +71,7 @@ func (s *server) service(v *visit) error {
 		return err
 	}
 	view := ui.Service{
-		Head: s.serviceHead(t, "Service", ui.Link{}, name), Name: name, Recalculate: runsURL(name), WhatIf: serviceURL(name) + "/whatif", Until: v.timeAs(now, "15:04"),
+		Head: s.serviceHead(t, "Service", ui.Link{}, name), Name: name, Recalculate: runsURL(name), WhatIf: serviceURL(name) + "/whatif", Replay: serviceURL(name) + "/replay", Until: v.timeAs(now, "15:04"),
 		Tabs: s.tabs(t, "quotas"), Query: q.Get("q"), Sort: by, Dir: q.Get("dir"),
 		Pager:   v.pager(page, len(cut(rows, page)), len(rows)),
 		Columns: quotaColumns(v, by, desc),
