@@ -156,17 +156,7 @@ func (d *diagnosis) cost(ctx context.Context) bool {
 		d.say("cardinality", OK, "", "%.0f label sets, of %.0f series on the server", d.count, sets)
 	}
 	_, plain := plainSelector(d.source)
-	stream := plain && !d.r.cfg.RangeOnly && !d.r.noRemote.Load()
-	bill := func(window time.Duration) (samples float64, queries int) {
-		perDay := d.count * float64(day/d.step)
-		days := math.Ceil(float64(window) / float64(day))
-		samples = d.count * float64(window/d.step)
-		chunks := 1.0
-		if !stream {
-			chunks = min(24, math.Ceil(perDay/float64(d.r.cfg.SamplesPerQuery)))
-		}
-		return samples, int(days * chunks * float64(len(d.sources)))
-	}
+	bill, stream := d.bill, d.streams()
 	first, queries := bill(d.until.Sub(d.from))
 	next, more := bill(day)
 	how := "range queries"
@@ -186,6 +176,24 @@ func (d *diagnosis) cost(ctx context.Context) bool {
 		d.say("bill", OK, "", "%s", text)
 	}
 	return true
+}
+
+// streams reports whether the source is read by remote read, as far as is known.
+func (d *diagnosis) streams() bool {
+	_, plain := plainSelector(d.source)
+	return plain && !d.r.cfg.RangeOnly && !d.r.noRemote.Load()
+}
+
+// bill is what reading a window costs at most.
+func (d *diagnosis) bill(window time.Duration) (samples float64, queries int) {
+	perDay := d.count * float64(day/d.step)
+	days := math.Ceil(float64(window) / float64(day))
+	samples = d.count * float64(window/d.step)
+	chunks := 1.0
+	if !d.streams() {
+		chunks = min(24, math.Ceil(perDay/float64(d.r.cfg.SamplesPerQuery)))
+	}
+	return samples, int(days * chunks * float64(len(d.sources)))
 }
 
 func amount(n float64) string {

@@ -1,0 +1,190 @@
+package audit
+
+import (
+	"embed"
+	"encoding/csv"
+	"fmt"
+	"html/template"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/openrlc/rlc"
+)
+
+// Table is an audit's outcome. Its size is bounded: rows beyond MaxRows count in
+// Totals alone.
+type Table struct {
+	Profile string          `json:"profile"`
+	From    time.Time       `json:"from"`
+	Until   time.Time       `json:"until"`
+	Totals  map[Verdict]int `json:"totals"`
+	Rows    []Row           `json:"rows"`
+	Omitted int             `json:"rows_omitted,omitempty"`
+	Notes   []string        `json:"notes"`
+}
+
+// Add takes a row in.
+func (t *Table) Add(r Row) {
+	if t.Totals == nil {
+		t.Totals = map[Verdict]int{}
+	}
+	t.Totals[r.Verdict]++
+	if len(t.Rows) >= MaxRows {
+		t.Omitted++
+		return
+	}
+	t.Rows = append(t.Rows, r)
+}
+
+// Sort puts the gravest rows first: call it after the last Add.
+func (t *Table) Sort() { slices.SortStableFunc(t.Rows, order) }
+
+// Summary is the outcome in one sentence.
+func (t *Table) Summary() string {
+	total := 0
+	var parts []string
+	for _, v := range Verdicts() {
+		total += t.Totals[v]
+		if n := t.Totals[v]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, v))
+		}
+	}
+	if total == 0 {
+		return "Nothing was found: no limit and no traffic."
+	}
+	return fmt.Sprintf("%d limits and callers over %.0f days: %s.", total, t.Until.Sub(t.From).Hours()/24, strings.Join(parts, ", "))
+}
+
+var columns = []string{"VERDICT", "SERVICE", "BUCKET", "KEY", "LIMIT", "PEAK", "DROPS", "SUGGESTED", "WHY"}
+
+// cells are a row for people.
+func (r Row) cells() []string {
+	peak, drops := "–", "–"
+	if r.Peak != nil {
+		peak = fmt.Sprintf("%.4g/s", float64(r.Peak.Rate))
+	}
+	if r.Limit != nil && r.Peak != nil {
+		drops = atLeast(r.AtLeast) + strconv.FormatFloat(r.Drops, 'f', 0, 64)
+	}
+	limit := limitText(r.Limit)
+	if r.Window != "" {
+		limit = r.Window
+	}
+	return []string{string(r.Verdict), r.Service, r.Bucket, r.Key.String(), limit, peak, drops, limitText(r.Suggested), r.Detail}
+}
+
+func limitText(l *rlc.Limit) string {
+	if l == nil {
+		return "–"
+	}
+	return fmt.Sprintf("%.4g/s burst %d", float64(l.Rate), l.Burst)
+}
+
+// WriteText writes the table for a terminal. Names from outside lose their
+// control characters.
+func (t *Table) WriteText(w io.Writer) error {
+	fmt.Fprintln(w, t.Summary())
+	tw := tabwriter.NewWriter(w, 2, 8, 2, ' ', 0)
+	fmt.Fprintln(tw, strings.Join(columns, "\t"))
+	for _, r := range t.Rows {
+		cells := r.cells()
+		for i := range cells {
+			cells[i] = printable(cells[i])
+		}
+		fmt.Fprintln(tw, strings.Join(cells, "\t"))
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	for _, n := range t.notes() {
+		fmt.Fprintln(w, printable(n))
+	}
+	return nil
+}
+
+// notes are the table's own and what was left out.
+func (t *Table) notes() []string {
+	notes := slices.Clone(t.Notes)
+	if t.Omitted > 0 {
+		notes = append(notes, fmt.Sprintf("%d rows beyond %d are counted but not listed", t.Omitted, MaxRows))
+	}
+	return notes
+}
+
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r >= 0x7f && r < 0xa0 || r == '\u2028' || r == '\u2029' || r >= '\u202a' && r <= '\u202e' || r >= '\u2066' && r <= '\u2069' {
+			return '\uFFFD'
+		}
+		return r
+	}, s)
+}
+
+// WriteCSV writes one line for each row. A cell that a spreadsheet would take
+// for a formula begins with a quote.
+func (t *Table) WriteCSV(w io.Writer) error {
+	c := csv.NewWriter(w)
+	c.Write([]string{"verdict", "service", "bucket", "key", "rate", "burst", "window", "peak", "peak_at", "requests", "drops", "at_least", "days", "suggested_rate", "suggested_burst", "why"})
+	for _, r := range t.Rows {
+		rate, burst := numbers(r.Limit)
+		suggested, size := numbers(r.Suggested)
+		peak, at := "", ""
+		if r.Peak != nil {
+			peak, at = number(float64(r.Peak.Rate)), r.Peak.At.UTC().Format(time.RFC3339)
+		}
+		c.Write([]string{
+			string(r.Verdict), cell(r.Service), cell(r.Bucket), cell(r.Key.String()), rate, burst, cell(r.Window), peak, at,
+			strconv.FormatFloat(r.Requests, 'f', 0, 64), strconv.FormatFloat(r.Drops, 'f', 0, 64), strconv.FormatBool(r.AtLeast),
+			strconv.FormatFloat(r.Days, 'f', 2, 64), suggested, size, cell(r.Detail),
+		})
+	}
+	c.Flush()
+	return c.Error()
+}
+
+func numbers(l *rlc.Limit) (rate, burst string) {
+	if l == nil {
+		return "", ""
+	}
+	return number(float64(l.Rate)), strconv.FormatInt(int64(l.Burst), 10)
+}
+
+func number(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
+
+func cell(s string) string {
+	if s != "" && strings.ContainsRune("=+-@\t\r", rune(s[0])) {
+		return "'" + s
+	}
+	return s
+}
+
+//go:embed audit.html
+var pages embed.FS
+
+// WriteHTML writes one file that needs no other: no script, no font, no link.
+func (t *Table) WriteHTML(w io.Writer) error {
+	page, err := template.New("audit.html").ParseFS(pages, "audit.html")
+	if err != nil {
+		return fmt.Errorf("read the audit's page: %w", err)
+	}
+	type line struct {
+		Class string
+		Cells []string
+	}
+	classes := map[Verdict]string{TooTight: "tight", None: "none", Nothing: "loose", Fine: "fine", Unknown: "unknown"}
+	view := struct {
+		*Table
+		Sentence string
+		Says     []string
+		Columns  []string
+		Lines    []line
+	}{Table: t, Sentence: t.Summary(), Says: t.notes(), Columns: []string{"Verdict", "Service", "Bucket", "Key", "Limit", "Peak", "Drops", "Suggested", "Why"}}
+	for _, r := range t.Rows {
+		view.Lines = append(view.Lines, line{classes[r.Verdict], r.cells()})
+	}
+	return page.Execute(w, view)
+}

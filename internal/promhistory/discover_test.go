@@ -1,0 +1,59 @@
+package promhistory
+
+import (
+	"fmt"
+	"iter"
+	"testing"
+	"time"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/promserver"
+)
+
+// minutes is a rate over the six hours before now.
+func minutes(service, client, method string, rate float64) promserver.LabelledSeries {
+	var samples iter.Seq2[int64, float64] = func(yield func(int64, float64) bool) {
+		for at := now.Add(-6 * time.Hour); !at.After(now); at = at.Add(time.Minute) {
+			if !yield(at.UnixMilli(), rate) {
+				return
+			}
+		}
+	}
+	return promserver.LabelledSeries{Labels: map[string]string{"__name__": "rate1m", "service": service, "client": client, "method": method}, Samples: samples}
+}
+
+func TestServicesAndTheirTrafficAreFoundFromTheMetrics(t *testing.T) {
+	w := newWorld(t, nil)
+	hostile := `a"} or up{x="`
+	if err := w.prom.Backfill(t.Context(), []promserver.LabelledSeries{
+		minutes("geo", "web", "Get", 4), minutes("geo", "batch", "Get", 6), minutes(hostile, "web", "Get", 1),
+	}, nil); err != nil {
+		t.Fatal(err)
+	}
+	p := profile()
+	names, err := w.reader.Services(t.Context(), p, now.Add(-time.Hour), now)
+	if want := fmt.Sprint([]string{hostile, "geo"}); err != nil || fmt.Sprint(names) != want {
+		t.Errorf("services %v %v, want %v", names, err, want)
+	}
+	for name, want := range map[string]string{
+		"geo":   "[{map[caller:batch procedure:Get] 6} {map[caller:web procedure:Get] 4}]",
+		hostile: "[{map[caller:web procedure:Get] 1}]",
+		"other": "[]",
+	} {
+		s := service(callers())
+		s.Name = name
+		flows, err := w.reader.Flows(t.Context(), rlc.HistoryRequest{Service: s, Profile: p, Lookback: day, Now: now}, time.Hour)
+		if err != nil || fmt.Sprint(flows) != want {
+			t.Errorf("%s: %v %v, want %s", name, flows, err, want)
+		}
+	}
+	// Two label sets, one minute each, over two UTC days.
+	b, err := w.reader.Bill(t.Context(), rlc.HistoryRequest{Service: service(callers()), Profile: p, Lookback: day, Now: now})
+	if err != nil || b.LabelSets != 2 || b.Queries != 2 || b.Trouble != "" || b.Samples < 2*1440 || b.Samples > 2*2880 {
+		t.Errorf("bill %+v %v", b, err)
+	}
+	p.Sources = []string{`sum(rate1m)`}
+	if _, err := w.reader.Services(t.Context(), p, now.Add(-time.Hour), now); err == nil {
+		t.Error("services listed by a source that names none")
+	}
+}
