@@ -32,6 +32,7 @@ func (s *server) routes() []route {
 		{"GET", "/metrics", viewer, s.metrics},
 		{"GET", "/static/{version}/{path...}", anyone, s.static},
 		{"GET", "/favicon.ico", anyone, s.favicon},
+		{"POST", "/hooks/forge", anyone, s.webhook}, // it proves itself
 		{"GET", "/login", anyone, s.login},
 		{"POST", "/login", anyone, s.signIn},
 		{"POST", "/logout", anyone, s.signOut},
@@ -106,7 +107,7 @@ func (s *server) serve(route route) http.Handler {
 			return
 		}
 		limit := int64(64 << 10)
-		if strings.HasPrefix(route.path, "/api/") {
+		if strings.HasPrefix(route.path, "/api/") || strings.HasPrefix(route.path, "/hooks/") {
 			limit = 1 << 20
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, limit)

@@ -40,7 +40,7 @@ func filled(path string) string {
 
 func TestEveryRouteHasARole(t *testing.T) {
 	computes := []string{"/api/v1/plan", "/api/v1/backtest", "/api/v1/replay", "/api/v1/replay"} // a POST that changes nothing
-	session := []string{"/login", "/logout"}
+	session := []string{"/hooks/forge", "/login", "/logout"}
 	for _, r := range web.Routes() {
 		want := "actor"
 		switch {

@@ -79,6 +79,7 @@ type Config struct {
 	History History
 	Acts    Acts
 	Status  Status
+	Hook    Hook             // what the forge may send; the zero value is off
 	Token   string           // acting needs it; "" lets nobody act
 	Metrics http.Handler     // nil: /metrics is not found
 	Log     *slog.Logger     // nil: discarded

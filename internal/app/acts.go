@@ -26,6 +26,7 @@ func (a *App) Accept(ctx context.Context, id, actor string) error {
 	now := time.Now().UTC()
 	p.State, p.Actor, p.Decided, p.Error = rlc.Accepted, actor, now, ""
 	err = a.Records.SetProposal(ctx, p, &rlc.AuditEntry{At: now, Actor: actor, Action: "proposal.accepted", Object: id, Detail: p.Service})
+	a.closeReview(ctx, p)
 	a.Nudge()
 	return err
 }
@@ -45,6 +46,7 @@ func (a *App) Reject(ctx context.Context, id, actor, reason string) error {
 	if err := a.Repo.Reject(ctx, p, actor, reason); err != nil {
 		return fmt.Errorf("reject %s: %w", id, err)
 	}
+	a.closeReview(ctx, p)
 	a.Nudge()
 	return a.summaries.rebuild(ctx, a, []string{p.Service})
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/enforcer"
 	"github.com/openrlc/rlc/gitsync"
+	"github.com/openrlc/rlc/gitsync/forge"
 	"github.com/openrlc/rlc/internal/config"
 	"github.com/openrlc/rlc/internal/planner"
 	"github.com/openrlc/rlc/internal/promhistory"
@@ -93,6 +94,7 @@ type App struct {
 	truths     truths
 	status     status
 	summaries  summaries
+	reviews    *forge.Reviews
 }
 
 // Open builds the server: folders, records, history, repository, enforcer,
@@ -153,7 +155,7 @@ func Open(ctx context.Context, c config.Server, o Options) (_ *App, err error) {
 		return nil, err
 	}
 	if a.Planner, err = planner.New(planner.Config{
-		Repo: a.Repo, History: a.History, Records: a.Records, Policies: a.policies, Publisher: a.Repo,
+		Repo: a.Repo, History: a.History, Records: a.Records, Policies: a.policies, Publisher: a.reviews,
 		Epoch: a.epoch.Load, Deadline: c.RunDeadline, Log: a.log,
 		PageURL: func(id string) string { return a.URL + "/proposals/" + id },
 	}); err != nil {
@@ -209,11 +211,15 @@ func (a *App) openRepository(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return fmt.Errorf("config repository: %w", err)
 	}
+	on, err := openForge(a.Config, &at)
+	if err != nil {
+		return fmt.Errorf("forge: %w", err)
+	}
 	a.Repo, err = gitsync.Open(ctx, at)
 	if err != nil {
 		return fmt.Errorf("config repository: %w", err)
 	}
-	return nil
+	return a.openReviews(on)
 }
 
 // urlFile is where a running server notes its address for the command line.

@@ -462,7 +462,7 @@ func (a *App) settle(ctx context.Context) error {
 		if p.State != rlc.Open {
 			continue
 		}
-		now, err := a.Repo.Settle(ctx, p)
+		now, err := a.reviews.Settle(ctx, p)
 		if err != nil {
 			return fmt.Errorf("proposal %s: %w", p.ID, err)
 		}

@@ -39,7 +39,7 @@ func (a *App) openPages() error {
 func (a *App) admit(token string) error {
 	h, err := web.New(web.Config{
 		Records: a.Records.Pages(), Truths: a, History: a.History, Acts: a, Status: a,
-		Token:   token,
+		Token: token, Hook: a.hook(),
 		Metrics: promhttp.HandlerFor(a.Registry, promhttp.HandlerOpts{}),
 		Log:     a.log, Now: time.Now,
 	})

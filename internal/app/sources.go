@@ -44,6 +44,7 @@ func (a *App) repositoryConfig() (gitsync.Config, error) {
 		URL: r.URL, Branch: r.Branch, Name: committer, Email: "rlc@localhost", Log: a.log,
 		Epoch: a.epoch.Load, Acting: a.leader.Load,
 	}
+	c.SigningKeyFile, c.SigningPassphraseFile = a.Config.Reviews.SigningKeyFile, a.Config.Reviews.SigningPassphraseFile
 	if !gitsync.Remote(r.URL) {
 		return c, nil
 	}

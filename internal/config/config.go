@@ -41,6 +41,30 @@ type Server struct {
 	Schedule      string
 	RunDeadline   time.Duration
 	Log           Log
+	Forge         Forge
+	Reviews       Reviews
+}
+
+// Forge says where reviews are put up and how RLC shows who it is.
+type Forge struct {
+	Kind              string // none, github, gitlab or gitea
+	URL               string // of the API; "": the kind's public server
+	Repository        string // owner/name; "": the path of the repository's URL
+	TokenFile         string // "": the repository's
+	CAFile            string // "": the repository's
+	Networks          string // CIDRs, separated by commas; "": the repository's
+	AppID             int    // of a GitHub App
+	AppInstallation   int
+	AppKeyFile        string
+	WebhookSecretFile string // "": no webhook
+}
+
+// Reviews say how reviews are put up.
+type Reviews struct {
+	MaxOpen               int
+	Labels                string // separated by commas
+	SigningKeyFile        string // ssh; "": commits are not signed
+	SigningPassphraseFile string
 }
 
 // Prometheus says where history is read from and how RLC shows who it is.

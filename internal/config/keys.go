@@ -271,6 +271,90 @@ func Keys() []Key {
 		Means:       "How long one run may take.",
 		Consequence: "What was not computed by then is held as it is.",
 	}, {
+		Name: "forge.kind", Default: "none", field: func(c *Server) any { return &c.Forge.Kind },
+		Means:       "Where reviews are put up: none (branches, reviewed on the pages here), github, gitlab or gitea (Forgejo too).",
+		Consequence: "Branches are pushed all the same; a forge adds a review to each. What counts is what is merged.",
+		check: func(c *Server) error {
+			if c.Forge.Kind != "none" && c.Forge.Kind != "" && !strings.Contains(c.Repository.URL, ":") {
+				return errors.New("the config repository is a folder here: a forge needs repository.url on its server")
+			}
+			return firstOf(oneOf(c.Forge.Kind, "none", "github", "gitlab", "gitea"))
+		},
+	}, {
+		Name: "forge.url", Unset: "https://api.github.com or https://gitlab.com", Example: "https://git.example.com", field: func(c *Server) any { return &c.Forge.URL },
+		Means:       "The root of the forge's API: of GitHub Enterprise https://host/api/v3, of GitLab, Gitea and Forgejo https://host. Gitea has no default.",
+		Consequence: "The token is sent there and to no other host. http is for this machine only.",
+		check: func(c *Server) error {
+			if c.Forge.URL == "" {
+				if c.Forge.Kind == "gitea" {
+					return errors.New("gitea needs it")
+				}
+				return nil
+			}
+			return httpURL(c.Forge.URL)
+		},
+	}, {
+		Name: "forge.repository", Unset: "the path of repository.url", Example: "acme/rlc-config", field: func(c *Server) any { return &c.Forge.Repository },
+		Means:       "The config repository's name on the forge: owner/name.",
+		Consequence: "It must be the repository that repository.url names.",
+	}, {
+		Name: "forge.token_file", Unset: "repository.token_file", Example: "/run/secrets/forge-token", field: func(c *Server) any { return &c.Forge.TokenFile }, private: true,
+		Means:       "File with the token for the forge's API, in one line.",
+		Consequence: "It is read for every call: a new token counts at once.",
+		check:       func(c *Server) error { return readable(c.Forge.TokenFile) },
+	}, {
+		Name: "forge.ca_file", Unset: "repository.ca_file", Example: "/etc/rlc/forge-ca.pem", field: func(c *Server) any { return &c.Forge.CAFile },
+		Means:       "PEM file of authorities that are trusted beside the system's for the forge's API.",
+		Consequence: "A server is always verified. It is read at the start.",
+		check:       func(c *Server) error { return readable(c.Forge.CAFile) },
+	}, {
+		Name: "forge.networks", Unset: "repository.networks", Example: "10.0.0.0/8", field: func(c *Server) any { return &c.Forge.Networks },
+		Means:       "The only networks that the forge's host may lead to, as CIDRs separated by commas.",
+		Consequence: "Looked at with every connection.",
+		check:       func(c *Server) error { return networks(c.Forge.Networks) },
+	}, {
+		Name: "forge.app_id", Unset: "a token is used", Example: "123456", field: func(c *Server) any { return &c.Forge.AppID },
+		Means:       "GitHub: the id of the App that RLC acts as.",
+		Consequence: "forge.app_installation and forge.app_key_file belong with it. Tokens are made by the hour, for git as well where repository.token_file is not set.",
+	}, {
+		Name: "forge.app_installation", Unset: "none", Example: "7890123", field: func(c *Server) any { return &c.Forge.AppInstallation },
+		Means:       "GitHub: the App's installation that holds the config repository.",
+		Consequence: "Only what this installation may touch can be touched.",
+	}, {
+		Name: "forge.app_key_file", Unset: "none", Example: "/run/secrets/github-app.pem", field: func(c *Server) any { return &c.Forge.AppKeyFile }, private: true,
+		Means:       "GitHub: PEM file of the App's private key.",
+		Consequence: "It is read for each new token.",
+		check:       func(c *Server) error { return readable(c.Forge.AppKeyFile) },
+	}, {
+		Name: "forge.webhook_secret_file", Unset: "no webhook is taken", Example: "/run/secrets/webhook", field: func(c *Server) any { return &c.Forge.WebhookSecretFile }, private: true,
+		Means:       "File with the secret of the forge's webhook to /hooks/forge, in one line.",
+		Consequence: "A message wakes the next look at the repository and nothing else. Without it the address answers 404, and looks come by poll.",
+		check:       func(c *Server) error { return readable(c.Forge.WebhookSecretFile) },
+	}, {
+		Name: "reviews.max_open", Default: "50", field: func(c *Server) any { return &c.Reviews.MaxOpen },
+		Means:       "How many services may have an open review at once.",
+		Consequence: "What is beyond waits, the oldest and of those the riskiest first; the proposal says so.",
+		check: func(c *Server) error {
+			if n := c.Reviews.MaxOpen; n < 1 || n > 10_000 {
+				return fmt.Errorf("%d is outside 1 to 10000", n)
+			}
+			return nil
+		},
+	}, {
+		Name: "reviews.labels", Default: "rlc", field: func(c *Server) any { return &c.Reviews.Labels },
+		Means:       "Labels of every review on a forge, separated by commas; made where they do not exist.",
+		Consequence: "Labels that people add stay.",
+	}, {
+		Name: "reviews.signing_key_file", Unset: "commits are not signed", Example: "/run/secrets/signing-key", field: func(c *Server) any { return &c.Reviews.SigningKeyFile }, private: true,
+		Means:       "SSH private key that RLC's commits are signed with.",
+		Consequence: "It is read for each commit. Give the forge the public key as a signing key, or commits show as unverified.",
+		check:       func(c *Server) error { return readable(c.Reviews.SigningKeyFile) },
+	}, {
+		Name: "reviews.signing_passphrase_file", Unset: "the key has none", Example: "/run/secrets/signing-passphrase", field: func(c *Server) any { return &c.Reviews.SigningPassphraseFile }, private: true,
+		Means:       "File with the signing key's passphrase, in one line.",
+		Consequence: "It is read for each commit.",
+		check:       func(c *Server) error { return readable(c.Reviews.SigningPassphraseFile) },
+	}, {
 		Name: "log.level", Default: "info", field: func(c *Server) any { return &c.Log.Level },
 		Means:       "The least level that is logged, to stderr: debug, info, warn or error.",
 		Consequence: "debug says what happens inside, with the names of services and callers; never a secret.",
