@@ -102,7 +102,7 @@ refused, 5 not authorised.`,
 	})
 	root.PersistentFlags().BoolP("verbose", "v", false, "log what happens inside, to stderr")
 	root.AddCommand(demoCommand(), runCommand(), planCommand(), explainCommand(), followCommand(),
-		validateCommand(), backtestCommand(), evaluateCommand(), doctorCommand(), versionCommand())
+		validateCommand(), backtestCommand(), evaluateCommand(), doctorCommand(), auditCommand(), importCommand(), exportCommand(), initCommand(), versionCommand())
 	root.AddCommand(replayCommand(), whyCommand())
 	root.AddCommand(later()...)
 	root.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }

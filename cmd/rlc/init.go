@@ -1,0 +1,259 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/promhistory"
+	"github.com/openrlc/rlc/policies"
+	"github.com/openrlc/rlc/quotafile"
+)
+
+func initCommand() *cobra.Command {
+	var profile, out string
+	var services []string
+	c := &cobra.Command{
+		Use:   "init --profile P --from-prometheus URL [--services S,…] --out DIR",
+		Short: "First policies, one for each service that the metrics name",
+		Long: `Looks at the last day of traffic and writes DIR/services/<service>/policy.yaml for
+each service it finds, six lines each: a quota for each caller, or for each procedure
+where that tells more of the traffic apart. Everything is in shadow: nothing is ever
+dropped by it. What was seen, and how sure it is, is told on stdout.
+
+--profile is a built-in profile (rlc, grpc, http, envoy, istio) or a profile's file,
+which is then written to DIR/profiles. A policy that is there already is kept.`,
+		Example: "  rlc init --profile istio --from-prometheus http://prometheus:9090 --out limits",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if out == "" {
+				return exit{exitInvalid, errors.New("--out is required: the folder to write to")}
+			}
+			p, err := profileOf(profile)
+			if err != nil {
+				return exit{exitInvalid, err}
+			}
+			url, _ := c.Flags().GetString("from-prometheus")
+			if err := c.Flags().Set("prometheus", url); err != nil {
+				return err
+			}
+			history, done, err := openHistory(c)
+			if err != nil {
+				return err
+			}
+			defer done()
+			s := starting{history: history, profile: p, now: time.Now().UTC(), progress: c.ErrOrStderr()}
+			found, err := s.look(c.Context(), services)
+			if err != nil {
+				return err
+			}
+			files, err := s.files(found, profile, out)
+			if err != nil {
+				return err
+			}
+			if err := writeFiles(out, files); err != nil {
+				return err
+			}
+			return report(c.OutOrStdout(), found, len(files), out)
+		},
+	}
+	historyFlags(c)
+	c.Flags().Lookup("prometheus").Hidden = true
+	c.Flags().String("from-prometheus", "", "the Prometheus to look at")
+	c.Flags().StringVar(&profile, "profile", "", "how the metrics name things: a built-in profile or a `file`")
+	c.Flags().StringSliceVar(&services, "services", nil, "only these services; default: all that the metrics name")
+	c.Flags().StringVar(&out, "out", "", "`folder` to write to: a checkout of the config repository, or a new one")
+	return c
+}
+
+// starting is one look at a history source.
+type starting struct {
+	history  *promhistory.Reader
+	profile  *rlc.Profile
+	now      time.Time
+	progress io.Writer
+}
+
+// seen is what was found of one service.
+type seen struct {
+	name  string
+	each  string // the attribute that its bucket counts by; "" for one counter
+	why   string
+	rate  rlc.Rate
+	doubt []string // why a person should look; nil: sure
+	kept  bool     // its policy is there already
+}
+
+func (s *starting) look(ctx context.Context, names []string) ([]seen, error) {
+	if err := s.history.Check(ctx); err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		var err error
+		if names, err = s.history.Services(ctx, s.profile, s.now.Add(-24*time.Hour), s.now); err != nil {
+			return nil, err
+		}
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("%w: the metrics of profile %s name no service in the last day; see rlc doctor", rlc.ErrNotFound, s.profile.Name)
+	}
+	var all []seen
+	for i, name := range names {
+		fmt.Fprintf(s.progress, "%d of %d: %s\n", i+1, len(names), name)
+		one, err := s.service(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+func (s *starting) service(ctx context.Context, name string) (seen, error) {
+	request := func(each ...string) rlc.HistoryRequest {
+		b := rlc.Bucket{Name: "all", Role: rlc.QuotaRole, Each: each, Mode: rlc.Shadow, Algorithm: rlc.TokenBucket, Policy: &rlc.PolicySpec{Kind: "historical"}, Guards: rlc.DefaultGuards()}
+		svc := &rlc.Service{Name: name, Mode: rlc.Shadow, MaxQuotas: 2000, Unknown: s.profile.Unknown, Buckets: []rlc.Bucket{b}}
+		return rlc.HistoryRequest{Service: svc, Profile: s.profile, Lookback: lookback, Now: s.now}
+	}
+	flows, err := s.history.Flows(ctx, request(), 24*time.Hour)
+	if err != nil {
+		return seen{}, err
+	}
+	one := seen{name: name}
+	for _, f := range flows {
+		one.rate += f.Rate
+	}
+	one.each, one.why = explains(flows, s.profile.Unknown)
+	var each []string
+	if one.each != "" {
+		each = []string{one.each}
+	}
+	findings, err := s.history.Diagnose(ctx, request(each...))
+	if err != nil {
+		return seen{}, err
+	}
+	for _, f := range findings {
+		if f.Level != promhistory.OK && f.Check != "rule" {
+			one.doubt = append(one.doubt, f.Text)
+		}
+	}
+	return one, nil
+}
+
+// explains picks the attribute that a service's quotas should count by. Each
+// tells apart two requests picked at random with the probability 1 − Σ share²;
+// what has no value is one share. Callers are preferred: a procedure's quota
+// lets one caller take it from the others, so that procedures must tell apart a
+// quarter more.
+func explains(flows []promhistory.Flow, unknown map[string][]string) (each, why string) {
+	apart, values := map[string]float64{}, map[string]int{}
+	for _, a := range []string{"caller", "procedure"} {
+		shares, total := map[string]float64{}, 0.0
+		for _, f := range flows {
+			v := f.Attributes[a]
+			if slices.Contains(unknown[a], v) {
+				v = ""
+			}
+			shares[v] += float64(f.Rate)
+			total += float64(f.Rate)
+		}
+		same := 0.0
+		for v, rate := range shares {
+			if total > 0 {
+				same += rate / total * rate / total
+			}
+			if v != "" {
+				values[a]++
+			}
+		}
+		apart[a] = 1 - same
+	}
+	switch {
+	case values["caller"] == 0 && values["procedure"] == 0:
+		return "", "its metrics name neither callers nor procedures"
+	case values["caller"] == 0 || values["procedure"] > 0 && apart["procedure"] > apart["caller"]+0.25:
+		return "procedure", fmt.Sprintf("%s tell more apart than %s", plural(values["procedure"], "procedure"), plural(values["caller"], "caller"))
+	}
+	return "caller", plural(values["caller"], "caller")
+}
+
+// files are the policies of what was found, and the profile where it is a file's,
+// without those that out has already.
+func (s *starting) files(found []seen, profile, out string) (rlc.Files, error) {
+	files := rlc.Files{}
+	for i := range found {
+		f := &found[i]
+		path := quotafile.PolicyPath(f.name)
+		if _, err := os.Lstat(filepath.Join(out, path)); err == nil {
+			f.kept = true
+			continue
+		}
+		bucket := "{name: all}"
+		if f.each != "" {
+			bucket = fmt.Sprintf("{name: %ss, each: [%[1]s]}", f.each)
+		}
+		files[path] = fmt.Appendf(nil, "apiVersion: rlc/v1\nkind: ServicePolicy\nservice: %s\nprofile: %s\nbuckets:\n  - %s\n", yamlText(f.name), s.profile.Name, bucket)
+	}
+	check := maps.Clone(files)
+	if strings.HasSuffix(profile, ".yaml") {
+		path := "profiles/" + s.profile.Name + ".yaml"
+		data, err := readBounded(profile)
+		if err != nil {
+			return nil, err
+		}
+		check[path] = data
+		if _, err := os.Lstat(filepath.Join(out, path)); err != nil {
+			files[path] = data
+		}
+	}
+	if err := quotafile.Parse(check, policies.Builtin().Check).Valid(); err != nil {
+		return nil, err
+	}
+	return files, nil
+}
+
+var yamlWord = regexp.MustCompile(`^[a-z][a-z0-9_.-]*[a-z0-9]$`)
+
+// yamlText writes a name so that YAML reads it back as the same text.
+func yamlText(s string) string {
+	if yamlWord.MatchString(s) && !slices.Contains([]string{"true", "false", "null", "yes", "no", "on", "off"}, s) {
+		return s
+	}
+	b, _ := json.Marshal(s) // a string cannot fail; JSON's strings are YAML's
+	return string(b)
+}
+
+// report tells what was seen and how sure it is.
+func report(w io.Writer, found []seen, written int, out string) error {
+	for _, f := range found {
+		state := "written"
+		if f.kept {
+			state = "kept as it is"
+		}
+		each := "one counter"
+		if f.each != "" {
+			each = "each " + f.each
+		}
+		fmt.Fprintf(w, "%s: %s, %.4g/s in the last day, %s (%s)\n", f.name, state, float64(f.rate), each, f.why)
+		if len(f.doubt) == 0 {
+			fmt.Fprintln(w, "  sure: every check passed")
+		}
+		for _, d := range f.doubt {
+			fmt.Fprintln(w, "  look:", d)
+		}
+	}
+	_, err := fmt.Fprintf(w, "%s written to %s, all in shadow. Commit them for review; rlc plan then shows the first quotas.\n", plural(written, "file"), out)
+	return err
+}
