@@ -91,6 +91,9 @@ func (e *Enforcer) LoadOverrides(version rlc.Version, content []byte) error {
 	defer e.mu.Unlock()
 	e.overridesRefused, e.overridesLost = "", kept
 	e.overlay = overlay{version, slices.Clone(content), o}
+	t := e.switches[AllToShadow]
+	t.byDocument = o.AllToShadow
+	e.throw(AllToShadow, t, "the overrides")
 	e.renew(e.now())
 	e.log.Info("overrides in force", "version", version, "overrides", len(o.List))
 	return nil
@@ -107,6 +110,7 @@ func (e *Enforcer) restoreOverrides() error {
 		return err
 	}
 	e.overlay = overlay{kept.Version, kept.Content, list}
+	e.switches[AllToShadow] = thrown{byDocument: list.AllToShadow}
 	return nil
 }
 

@@ -36,6 +36,9 @@ const (
 // the snapshot, as JSON.
 type Overrides struct {
 	List []Override `json:"overrides"`
+	// AllToShadow throws the kill switch of this name while the document is in
+	// force.
+	AllToShadow bool `json:"all_to_shadow,omitempty"`
 }
 
 // Override is an emergency limit that a person set, for a while.
@@ -281,7 +284,7 @@ func ParseOverrides(content []byte) (Overrides, error) {
 // case, a second value, and deep nesting.
 func tidy(content []byte) error {
 	const deepest = 6
-	known := []string{"overrides", "id", "service", "match", "action", "rate", "burst", "drop_ratio", "from", "until", "actor", "reason", "ramp_seconds"}
+	known := []string{"overrides", "all_to_shadow", "id", "service", "match", "action", "rate", "burst", "drop_ratio", "from", "until", "actor", "reason", "ramp_seconds"}
 	dec := json.NewDecoder(bytes.NewReader(content))
 	dec.UseNumber()
 	token := func(depth int) (json.Token, error) {

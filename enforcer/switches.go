@@ -15,7 +15,8 @@ import (
 )
 
 // Switch is a kill switch. It works with everything else away: by a file, which
-// is looked at every second, or by a method, which a signal calls.
+// is looked at every second, or by a method, which a signal calls. All to shadow
+// may come with the overrides, too, for a whole fleet.
 type Switch string
 
 // The switches.
@@ -36,10 +37,10 @@ const killFileMax = 4096
 
 // thrown is who has thrown a switch.
 type thrown struct {
-	byHand, byFile bool
+	byHand, byFile, byDocument bool
 }
 
-func (t thrown) on() bool { return t.byHand || t.byFile }
+func (t thrown) on() bool { return t.byHand || t.byFile || t.byDocument }
 
 // Switch throws a switch, or lets go of it. A switch that the kill file holds
 // stays on until the file lets go of it, too. What is thrown so does not

@@ -505,7 +505,7 @@ func (s *server) apiRun(v *visit) error {
 	return answer(v, http.StatusOK, out)
 }
 
-// --- snapshot, verdicts, overrides
+// --- snapshot, verdicts
 
 func (s *server) apiSnapshot(v *visit) error {
 	acks := s.Truths.Acks()
@@ -540,12 +540,4 @@ func (s *server) apiVerdicts(v *visit) error {
 	}
 	slices.SortStableFunc(all, func(a, b rlc.Verdict) int { return b.At.Compare(a.At) })
 	return answer(v, http.StatusOK, paged("verdicts", list(cut(all, page)), page, len(all)))
-}
-
-func (s *server) apiOverrides(v *visit) error {
-	return answer(v, http.StatusOK, object{"overrides": []object{}})
-}
-
-func (s *server) apiUnsupported(*visit) error {
-	return fault{status: http.StatusNotImplemented, detail: "Overrides are not supported by this version."}
 }

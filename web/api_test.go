@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -203,15 +202,6 @@ func TestActsByJSON(t *testing.T) {
 	all := body(t, get(h, "/api/v1/verdicts?service=checkout"), 200)["verdicts"].([]any)
 	if len(all) == 0 {
 		t.Error("the verdict is not listed")
-	}
-	for _, method := range []string{"POST", "DELETE"} {
-		target := "/api/v1/overrides"
-		if method == "DELETE" {
-			target += "/1"
-		}
-		if w := request(h, method, target, "{}", bearer); w.Code != 501 || !strings.Contains(w.Body.String(), "not supported by this version") {
-			t.Errorf("%s overrides: %d %s", method, w.Code, w.Body)
-		}
 	}
 	if out := body(t, get(h, "/api/v1/overrides"), 200); len(out["overrides"].([]any)) != 0 {
 		t.Errorf("overrides: %v", out)

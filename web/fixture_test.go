@@ -55,17 +55,18 @@ const hostileService = `"><script>alert(0)</script>`
 // fixture is a whole world behind the pages: a real store, real policies over
 // made traffic, and acts that change the store.
 type fixture struct {
-	db       *store.DB
-	files    rlc.Files
-	commit   rlc.Commit
-	desired  *quotafile.Config
-	live     *quotafile.Config
-	version  rlc.Version
-	history  map[string]rlc.History // service + "|" + quota id
-	counts   []rlc.Count
-	banners  []web.Banner
-	acks     []rlc.Ack
-	notReady []string
+	db        *store.DB
+	files     rlc.Files
+	commit    rlc.Commit
+	desired   *quotafile.Config
+	live      *quotafile.Config
+	version   rlc.Version
+	history   map[string]rlc.History // service + "|" + quota id
+	counts    []rlc.Count
+	banners   []web.Banner
+	acks      []rlc.Ack
+	notReady  []string
+	overrides []rlc.Override
 
 	mu   sync.Mutex
 	acts []string // what was done, in order
@@ -473,7 +474,7 @@ func (f *fixture) SetVerdict(ctx context.Context, v rlc.Verdict) error {
 }
 
 func (f *fixture) config() web.Config {
-	return web.Config{Records: f.db, Truths: f, History: f, Acts: f, Status: f, Token: token, Now: func() time.Time { return now }}
+	return web.Config{Records: f.db, Truths: f, History: f, Acts: f, Status: f, Overrides: f, Token: token, Now: func() time.Time { return now }}
 }
 
 func (f *fixture) handler(t testing.TB) http.Handler {

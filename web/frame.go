@@ -70,6 +70,7 @@ func (s *server) frame(v *visit, title, tab string) (ui.Frame, error) {
 	for _, b := range s.Status.Banners() {
 		f.Banners = append(f.Banners, ui.Banner{Level: b.Level, Text: b.Text, Detail: b.Detail, Since: v.time(b.Since), Follow: b.Follow && v.who.role == actor})
 	}
+	s.overridden(v, &f)
 	f.Done = done[v.r.URL.Query().Get("done")]
 	return f, nil
 }
@@ -81,6 +82,11 @@ var done = map[string]string{
 	"rejected": "Rejected. The reason is recorded.",
 	"verdict":  "Recorded. The next run follows your word.",
 	"follow":   "RLC follows the new history of the base branch.",
+	"override": "In force. The zones below say how far it has come.",
+	"extended": "Extended.",
+	"ended":    "Ended. Requests above their old limit come back little by little.",
+	"kept":     "A cap that does the same is on the base branch, in your name. The override stands until its end.",
+	"switch":   "Done. Every page shows a switch that is on.",
 	"run":      "The run has started. This page shows it when it is done.",
 }
 

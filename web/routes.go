@@ -65,6 +65,14 @@ func (s *server) routes() []route {
 		{"POST", "/runs", actor, s.formRun},
 		{"GET", "/runs/{id}", viewer, s.run},
 		{"POST", "/follow", actor, s.formFollow},
+		{"GET", "/emergency", viewer, s.emergency},
+		{"GET", "/emergency.json", viewer, s.apiOverrides},
+		{"GET", "/emergency.csv", viewer, s.emergencyCSV},
+		{"POST", "/emergency", actor, s.formOverride},
+		{"POST", "/emergency/{id}/extend", actor, s.formExtend},
+		{"POST", "/emergency/{id}/end", actor, s.formEnd},
+		{"POST", "/emergency/{id}/keep", actor, s.formKeep},
+		{"POST", "/switches/{switch}", actor, s.formSwitch},
 
 		{"GET", "/api/openapi.json", viewer, s.openAPI},
 		{"GET", "/api/v1/services", viewer, s.apiServices},
@@ -88,8 +96,12 @@ func (s *server) routes() []route {
 		{"GET", "/api/v1/verdicts", viewer, s.apiVerdicts},
 		{"POST", "/api/v1/verdicts", actor, s.apiSetVerdict},
 		{"GET", "/api/v1/overrides", viewer, s.apiOverrides},
-		{"POST", "/api/v1/overrides", actor, s.apiUnsupported},
-		{"DELETE", "/api/v1/overrides/{id}", actor, s.apiUnsupported},
+		{"POST", "/api/v1/overrides", actor, s.apiSetOverride},
+		{"DELETE", "/api/v1/overrides/{id}", actor, s.apiEndOverride},
+		{"POST", "/api/v1/overrides/{id}/extend", actor, s.apiExtendOverride},
+		{"POST", "/api/v1/overrides/{id}/keep", actor, s.apiKeepOverride},
+		{"GET", "/api/v1/switches", viewer, s.apiSwitches},
+		{"POST", "/api/v1/switches/{switch}", actor, s.apiSetSwitch},
 	}
 }
 

@@ -28,6 +28,7 @@ type Records interface {
 	Verdicts(ctx context.Context, service string) ([]rlc.Verdict, error)
 	Summary(ctx context.Context, service string) (rlc.ServiceSummary, error)
 	Summaries(ctx context.Context, filter rlc.ServiceFilter, page rlc.Page) ([]rlc.ServiceSummary, int, error)
+	OverrideLog(ctx context.Context, page rlc.Page) ([]rlc.Override, int, error)
 }
 
 // Truths are what is desired and what is live. A nil config means that there
@@ -79,11 +80,13 @@ type Config struct {
 	History History
 	Acts    Acts
 	Status  Status
-	Hook    Hook             // what the forge may send; the zero value is off
-	Token   string           // acting needs it; "" lets nobody act
-	Metrics http.Handler     // nil: /metrics is not found
-	Log     *slog.Logger     // nil: discarded
-	Now     func() time.Time // nil: time.Now
+	// Overrides are required, too.
+	Overrides Overrides
+	Hook      Hook             // what the forge may send; the zero value is off
+	Token     string           // acting needs it; "" lets nobody act
+	Metrics   http.Handler     // nil: /metrics is not found
+	Log       *slog.Logger     // nil: discarded
+	Now       func() time.Time // nil: time.Now
 }
 
 // patience is how long one request may take before it is answered with 503.
@@ -99,8 +102,8 @@ type server struct {
 
 // New builds the handler of all pages and of the JSON API.
 func New(c Config) (http.Handler, error) {
-	if c.Records == nil || c.Truths == nil || c.History == nil || c.Acts == nil || c.Status == nil {
-		return nil, errors.New("web: Records, Truths, History, Acts and Status are required")
+	if c.Records == nil || c.Truths == nil || c.History == nil || c.Acts == nil || c.Status == nil || c.Overrides == nil {
+		return nil, errors.New("web: Records, Truths, History, Acts, Status and Overrides are required")
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

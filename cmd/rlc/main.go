@@ -103,7 +103,7 @@ refused, 5 not authorised.`,
 	root.PersistentFlags().BoolP("verbose", "v", false, "log what happens inside, to stderr")
 	root.AddCommand(demoCommand(), runCommand(), planCommand(), explainCommand(), followCommand(),
 		validateCommand(), backtestCommand(), evaluateCommand(), doctorCommand(), auditCommand(), importCommand(), exportCommand(), initCommand(), versionCommand())
-	root.AddCommand(replayCommand(), whyCommand())
+	root.AddCommand(replayCommand(), whyCommand(), throttleCommand(), liftCommand(), switchCommand())
 	root.AddCommand(later()...)
 	root.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	root.Args = func(c *cobra.Command, args []string) error {

@@ -63,6 +63,8 @@ func serve(c *cobra.Command, cfg config.Server) error {
 		log.Info("metrics", "url", "http://"+at+"/metrics")
 	}
 	fmt.Fprintf(c.OutOrStdout(), "listening: %s\n", a.URL)
+	stop := killSwitches(c.Context(), a, log)
+	defer stop()
 	err = a.Serve(c.Context())
 	if err == nil {
 		log.Info("stopped")

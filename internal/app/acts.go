@@ -94,6 +94,9 @@ func (a *App) mayAct() error {
 	if a.leader.Load() == 0 {
 		return fmt.Errorf("%w: no replica leads yet; try again in a few seconds", rlc.ErrFenced)
 	}
+	if a.stopped() {
+		return fmt.Errorf("%w: automation is stopped; let go of the switch on the page Emergency, or with rlc switch stop-automation off", rlc.ErrRefused)
+	}
 	if a.rewritten.Load() {
 		return fmt.Errorf("%w: history of the base branch was rewritten; look at it, then let RLC follow it with rlc follow", rlc.ErrRefused)
 	}

@@ -95,6 +95,7 @@ type App struct {
 	status     status
 	summaries  summaries
 	reviews    *forge.Reviews
+	emergency  emergency
 }
 
 // Open builds the server: folders, records, history, repository, enforcer,
@@ -154,8 +155,11 @@ func Open(ctx context.Context, c config.Server, o Options) (_ *App, err error) {
 	if err := a.openEnforcers(); err != nil {
 		return nil, err
 	}
+	if err := a.openEmergency(); err != nil {
+		return nil, err
+	}
 	if a.Planner, err = planner.New(planner.Config{
-		Repo: a.Repo, History: a.History, Records: a.Records, Policies: a.policies, Publisher: a.reviews,
+		Repo: a.Repo, History: a.History, Records: pastOverrides{a.Records, a}, Policies: a.policies, Publisher: stoppable{a.reviews, a},
 		Epoch: a.epoch.Load, Deadline: c.RunDeadline, Log: a.log,
 		PageURL: func(id string) string { return a.URL + "/proposals/" + id },
 	}); err != nil {
@@ -254,6 +258,7 @@ func (a *App) Serve(ctx context.Context) error {
 	g.Go(func() error { return a.watchToken(ctx) })
 	g.Go(func() error { return ended(ctx, a.Enforcer.Run(ctx)) })
 	g.Go(func() error { return ended(ctx, a.deliver(ctx)) })
+	g.Go(func() error { return a.mindEmergency(ctx) })
 	g.Go(func() error { return a.listen(ctx) })
 	g.Go(func() error { return a.lead(ctx) })
 	g.Go(func() error { return a.follow(ctx) })
@@ -284,6 +289,9 @@ func (a *App) Close() error {
 	}
 	if b, ok := a.bus.(interface{ Close() }); ok {
 		b.Close()
+	}
+	if a.emergency.glass != nil {
+		a.emergency.glass.Close()
 	}
 	if a.History != nil {
 		a.History.Close()

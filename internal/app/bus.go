@@ -68,6 +68,11 @@ func (a *App) openEnforcers() (err error) {
 		return fmt.Errorf("redis.url: %w", err)
 	}
 	a.bus = r
+	// While the records are away nobody can lead, and overrides must go out.
+	c.Epoch, c.OnAck = a.lastEpoch, nil
+	if a.emergency.glass, err = distribute.NewRedis(c); err != nil {
+		return fmt.Errorf("redis.url: %w", err)
+	}
 	return nil
 }
 
@@ -94,6 +99,11 @@ func (a *App) deliver(ctx context.Context) error {
 		if m.Snapshot != nil {
 			if err := a.Enforcer.Load(*m.Snapshot); err != nil {
 				a.log.Warn("snapshot refused", "version", m.Snapshot.Version, "err", err)
+			}
+		}
+		if o := m.Overrides; o != nil {
+			if err := a.Enforcer.LoadOverrides(o.Version, o.Content); err != nil {
+				a.log.Warn("overrides refused", "version", o.Version, "err", err)
 			}
 		}
 		ack := a.Enforcer.Ack()

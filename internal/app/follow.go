@@ -312,6 +312,9 @@ func (a *App) look(ctx context.Context) error {
 	a.status.clear("rewritten")
 	parsed := quotafile.Parse(files, a.policies.Check)
 	a.truths.read(head, parsed)
+	if a.stopped() {
+		return nil // what was merged is distributed when automation goes on
+	}
 	if err := a.distribute(ctx, head, files, parsed); err != nil {
 		return err
 	}
@@ -530,6 +533,9 @@ func (a *App) resume(ctx context.Context) error {
 }
 
 func (a *App) resumeLeft(ctx context.Context) error {
+	if a.stopped() {
+		return nil
+	}
 	left, err := a.Records.UnfinishedRuns(ctx)
 	if err == nil {
 		err = a.Planner.Resume(ctx)

@@ -20,6 +20,10 @@ type Frame struct {
 	Banners []Banner
 	Done    string // what the act before this page did; "" for nothing
 	Chart   bool   // the page draws charts
+	// Overrides are those that concern the page; MoreOver says that there are
+	// more.
+	Overrides []OverrideRow
+	MoreOver  string
 }
 
 // Choice is an option of a select or of a segmented control.

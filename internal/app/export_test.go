@@ -1,0 +1,20 @@
+package app
+
+import (
+	"context"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/distribute"
+)
+
+// WindowsOf are the windows of overrides that are left out of a key's history.
+func (a *App) WindowsOf(ctx context.Context, service, bucket string, key rlc.Key) []rlc.Verdict {
+	past, _ := a.Records.Overrides(ctx, a.status.started.AddDate(0, 0, -1))
+	_, c := a.Desired()
+	return windowsOf(past, service, c.Service(service).Bucket(bucket), key)
+}
+
+// Follow joins the bus as one more enforcer.
+func (a *App) Follow(ctx context.Context, apply func(distribute.Message) rlc.Ack) error {
+	return a.bus.Follow(ctx, apply)
+}

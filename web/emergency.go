@@ -1,0 +1,386 @@
+package web
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/web/ui"
+)
+
+// standingShown is how many overrides a page lists beside its own matter.
+const standingShown = 5
+
+// emergency is /emergency. It is there with the records away: then only what is
+// over is not listed. A form that asks for a preview carries its fields in the
+// URL.
+func (s *server) emergency(v *visit) error {
+	page, err := v.page()
+	if err != nil {
+		return err
+	}
+	f, err := s.frame(v, "Emergency", "emergency")
+	if err != nil && !unavailable(err) {
+		return err
+	}
+	if err != nil {
+		f = s.bareFrame(v, "Emergency")
+		f.Tab = "emergency"
+		for _, b := range s.Status.Banners() {
+			f.Banners = append(f.Banners, ui.Banner{Level: b.Level, Text: b.Text, Detail: b.Detail, Since: v.time(b.Since)})
+		}
+		f.Banners = append(f.Banners, ui.Banner{Level: "bad", Text: "The records cannot be reached.", Detail: "Overrides work: they are kept in the data folder and recorded later."})
+		f.Done = done[v.r.URL.Query().Get("done")]
+	}
+	view := ui.Emergency{Form: s.overrideForm(v), Pager: ui.Pager{CSV: "/emergency.csv?all=true", JSON: "/emergency.json?all=true"}}
+	if v.who.role != actor {
+		view.SignIn = "/login?next=" + f.Back
+	}
+	if v.r.URL.Query().Get("service") != "" && v.r.URL.Query().Get("reason") != "" {
+		o, err := formed(v.r.URL.Query().Get, s.Now())
+		if err != nil {
+			return err
+		}
+		p := s.previewOf(v, o)
+		view.Preview = &p
+	}
+	for _, o := range s.Overrides.Overrides() {
+		view.Standing = append(view.Standing, s.overrideRow(v, o))
+	}
+	view.Zones = s.zoneSigns(len(view.Standing) > 0)
+	view.Switches = switchRows(s.Overrides.Switches())
+	view.NoRecent = "There has been no override yet."
+	log, total, err := s.Records.OverrideLog(v.ctx(), page)
+	switch {
+	case unavailable(err):
+		view.NoRecent = "The records cannot be reached: what is over is not listed."
+	case err != nil:
+		return err
+	default:
+		for _, o := range log {
+			view.Recent = append(view.Recent, s.overrideRow(v, o))
+		}
+		pager := v.pager(page, len(log), total)
+		view.Pager.Range, view.Pager.Prev, view.Pager.Next = pager.Range, pager.Prev, pager.Next
+	}
+	return s.render(v, http.StatusOK, ui.EmergencyPage(f, view))
+}
+
+// overridden puts the overrides that stand for this page's matter on it: all of
+// them on the overview, a service's on its pages.
+func (s *server) overridden(v *visit, f *ui.Frame) {
+	service := v.r.PathValue("service")
+	if f.Tab != "overview" && service == "" {
+		return
+	}
+	more := 0
+	for _, o := range s.Overrides.Overrides() {
+		if service != "" && o.Service != service && o.Service != "*" {
+			continue
+		}
+		if bucket := v.r.PathValue("bucket"); bucket != "" {
+			key, _ := rlc.ParseKey(v.r.URL.Query().Get("key"))
+			if some, _ := s.touchesBucket(o, service, bucket, key); !some {
+				continue
+			}
+		}
+		if len(f.Overrides) == standingShown {
+			more++
+			continue
+		}
+		f.Overrides = append(f.Overrides, s.overrideRow(v, o))
+	}
+	if more > 0 {
+		f.MoreOver = plural(more, "more override", "more overrides")
+	}
+}
+
+func (s *server) touchesBucket(o rlc.Override, service, bucket string, key rlc.Key) (some, all bool) {
+	t, err := s.known(service)
+	if err != nil || t.service == nil {
+		return true, false
+	}
+	return touches(t.service, o, rlc.Count{Bucket: bucket, Key: key})
+}
+
+func (s *server) overrideRow(v *visit, o rlc.Override) ui.OverrideRow {
+	now := s.Now()
+	r := ui.OverrideRow{
+		ID: o.ID, Until: v.timeAs(o.Until, "2 Jan 15:04:05"), From: v.time(o.From), Subject: o.Subject(), Does: o.Does(), By: o.Actor, Reason: o.Reason,
+		Left: countdown(o.Until.Sub(now)), Held: span(o.Until.Sub(o.From)), Keep: o.Service != "*" && (o.Action == "limit" || o.Action == "block"),
+	}
+	if !o.Stands(now) {
+		r.Ramp, r.Left = true, "over"
+	}
+	if o.EndedBy != "" {
+		r.By += ", reverted by " + o.EndedBy
+	}
+	return r
+}
+
+// countdown is 18:42, or 3 h 5 min from two hours on.
+func countdown(d time.Duration) string {
+	if d >= 2*time.Hour {
+		return span(d)
+	}
+	d = max(d, 0)
+	return fmt.Sprintf("%d:%02d", int(d.Minutes()), int(d.Seconds())%60)
+}
+
+func (s *server) zoneSigns(standing bool) (out []ui.Sign) {
+	if !standing {
+		return nil
+	}
+	for _, z := range s.zonesOf() {
+		name := z.Zone
+		if name == "" {
+			name = "no zone"
+		}
+		sign := ui.Sign{Level: "good", Before: fmt.Sprintf("%s: %d of %s", name, z.Have, plural(z.Enforcers, "enforcer", "enforcers")), After: "have the newest overrides"}
+		switch {
+		case z.Refused > 0:
+			sign.Level, sign.Soft = "bad", plural(z.Refused, "refused them", "refused them")
+		case z.Have < z.Enforcers:
+			sign.Level = "warn"
+		}
+		out = append(out, sign)
+	}
+	if len(out) == 0 {
+		out = []ui.Sign{{Level: "warn", Before: "No enforcer has been heard of yet"}}
+	}
+	return out
+}
+
+func switchRows(all []rlc.KillSwitch) (out []ui.SwitchRow) {
+	text := map[string]string{rlc.StopAutomation: "Stop automation", rlc.AllToShadow: "All to shadow"}
+	for _, k := range all {
+		r := ui.SwitchRow{Name: k.Name, Text: text[k.Name], On: k.On}
+		if k.On {
+			r.By = k.Actor + ": " + k.Reason
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// overrideForm is the form as the URL fills it.
+func (s *server) overrideForm(v *visit) ui.OverrideForm {
+	q := v.r.URL.Query()
+	f := ui.OverrideForm{
+		Service: q.Get("service"), Caller: q.Get("caller"), Procedure: q.Get("procedure"), Also: q.Get("also"),
+		Rate: q.Get("rate"), Drop: q.Get("drop"), Other: q.Get("other"), Reason: q.Get("reason"),
+	}
+	if _, desired := s.Truths.Desired(); desired != nil {
+		for _, svc := range desired.Services {
+			f.Services = append(f.Services, svc.Name)
+		}
+	}
+	f.Actions = choices(q.Get("action"), "limit", "limit", "limit to", "drop", "drop", "block", "drop all", "lift", "lift every drop")
+	f.Lives = choices(q.Get("ttl"), "30m", "15m", "15 min", "30m", "30 min", "1h", "1 h", "4h", "4 h")
+	return f
+}
+
+// choices makes radio buttons of pairs of value and label.
+func choices(on, standard string, pairs ...string) (out []ui.Choice) {
+	if on == "" {
+		on = standard
+	}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		out = append(out, ui.Choice{Value: pairs[i], Label: pairs[i+1], On: pairs[i] == on})
+	}
+	return out
+}
+
+// formed is the override that a form's fields make.
+func formed(field func(string) string, now time.Time) (rlc.Override, error) {
+	in := overrideIn{Service: strings.TrimSpace(field("service")), Action: field("action"), Reason: field("reason"), Match: map[string]patterns{}}
+	for _, name := range []string{"caller", "procedure"} {
+		if value := strings.TrimSpace(field(name)); value != "" {
+			in.Match[name] = patterns{value}
+		}
+	}
+	for _, pair := range strings.Fields(field("also")) {
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok || name == "" || value == "" {
+			return rlc.Override{}, invalid("Other attributes are written name=value, with a space between two.")
+		}
+		in.Match[name] = strings.Split(value, ",")
+	}
+	ttl := field("ttl")
+	if other := strings.TrimSpace(field("other")); other != "" {
+		ttl = other
+	}
+	life, err := time.ParseDuration(ttl)
+	if err != nil {
+		return rlc.Override{}, invalid("For how long: write 90m or 3h.")
+	}
+	in.TTL = life.Seconds()
+	switch in.Action {
+	case "limit":
+		rate, err := strconv.ParseFloat(strings.TrimSpace(field("rate")), 64)
+		if err != nil {
+			return rlc.Override{}, invalid("A limit needs its rate, in requests per second.")
+		}
+		in.Rate = new(rlc.Rate)
+		*in.Rate = rlc.Rate(rate)
+	case "drop":
+		share, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(field("drop"), "%")), 64)
+		if err != nil {
+			return rlc.Override{}, invalid("Say which share is dropped, in percent.")
+		}
+		in.DropRatio = rlc.Ratio(share / 100)
+	}
+	return in.override(now)
+}
+
+// mostAffected is how many quotas a preview lists.
+const mostAffected = 8
+
+func (s *server) previewOf(v *visit, o rlc.Override) ui.Preview {
+	e := s.preview(v.ctx(), o)
+	p := ui.Preview{Command: throttleCommand(o)}
+	say := func(text string) { p.Sentence = append(p.Sentence, ui.Part{Text: text}) }
+	bold := func(text string) { p.Sentence = append(p.Sentence, ui.Part{Text: text, Bold: true}) }
+	say(o.Subject() + " ")
+	if !e.Known {
+		say("— what it sends now is not known: " + e.Why + ". ")
+	} else {
+		say("sends ")
+		if e.AtMost {
+			say("at most ")
+		}
+		bold(rate(e.Offered) + " req/s")
+		say(" now, " + rate(e.Highest) + " over the last hour. ")
+		if o.Action == "lift" {
+			say("This would admit about ")
+			bold(rate(e.Returns) + " req/s")
+			say(" that is dropped now. ")
+		} else {
+			say("This would drop about ")
+			share := 0.0
+			if e.Offered > 0 {
+				share = e.Drops / e.Offered
+			}
+			bold(rate(e.Drops) + " req/s, " + percent(share))
+			say(" of it. ")
+		}
+		if len(e.Affected) > 1 {
+			say(plural(len(e.Affected), "quota is", "quotas are") + " hit. ")
+		}
+	}
+	say("It ends at ")
+	bold(v.timeAs(o.Until, "15:04 MST on 2 January").Text)
+	say(".")
+	for _, a := range e.Affected[:min(len(e.Affected), mostAffected)] {
+		row := ui.AffectedRow{Quota: ui.Link{Text: rlc.QuotaID(a.Bucket, a.Key), URL: bucketURL(o.Service, a.Bucket, a.Key)}, Rate: rate(a.Rate) + " req/s"}
+		if strings.HasPrefix(a.Bucket, "__") {
+			row.Quota = ui.Link{Text: "requests without a quota"}
+		}
+		if !a.All {
+			row.Note = "others among them"
+		}
+		p.Affected = append(p.Affected, row)
+	}
+	return p
+}
+
+// throttleCommand is the same override for a shell.
+func throttleCommand(o rlc.Override) string {
+	quote := func(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+	b := "rlc throttle " + quote(o.Service)
+	for _, name := range slices.Sorted(maps.Keys(o.Match)) {
+		b += " --match " + quote(name+"="+strings.Join(o.Match[name], ","))
+	}
+	switch o.Action {
+	case "limit":
+		b += " --rate " + strconv.FormatFloat(float64(*o.Rate), 'g', -1, 64)
+	case "drop":
+		b += " --drop " + strconv.FormatFloat(float64(o.DropRatio), 'g', -1, 64)
+	default:
+		b += " --" + o.Action
+	}
+	return b + " --ttl " + o.Until.Sub(o.From).String() + " --reason " + quote(o.Reason)
+}
+
+// --- by form
+
+func (s *server) formOverride(v *visit) error {
+	if err := form(v); err != nil {
+		return err
+	}
+	o, err := formed(v.r.PostFormValue, s.Now())
+	if err != nil {
+		return err
+	}
+	if _, err := s.Overrides.SetOverride(v.ctx(), o, v.who.name); err != nil {
+		return err
+	}
+	return v.back("/emergency", "override")
+}
+
+func (s *server) formExtend(v *visit) error {
+	if err := form(v); err != nil {
+		return err
+	}
+	by, err := time.ParseDuration(v.r.PostFormValue("by"))
+	if err != nil || by <= 0 || by > maxLife {
+		return invalid("by must be a duration, 30m for one")
+	}
+	if _, err := s.Overrides.ExtendOverride(v.ctx(), v.r.PathValue("id"), by, v.who.name); err != nil {
+		return err
+	}
+	return v.back("/emergency", "extended")
+}
+
+func (s *server) formEnd(v *visit) error {
+	if _, err := s.Overrides.EndOverride(v.ctx(), v.r.PathValue("id"), v.who.name); err != nil {
+		return err
+	}
+	return v.back("/emergency", "ended")
+}
+
+func (s *server) formKeep(v *visit) error {
+	if _, err := s.Overrides.KeepOverride(v.ctx(), v.r.PathValue("id"), v.who.name); err != nil {
+		return err
+	}
+	return v.back("/emergency", "kept")
+}
+
+func (s *server) formSwitch(v *visit) error {
+	if err := form(v); err != nil {
+		return err
+	}
+	on := v.r.PostFormValue("on")
+	reason := strings.TrimSpace(v.r.PostFormValue("reason"))
+	if (on != "true" && on != "false") || reason == "" || len(reason) > maxReason {
+		return invalid("A kill switch needs a reason, and on is true or false.")
+	}
+	if err := s.Overrides.SetSwitch(v.ctx(), v.r.PathValue("switch"), on == "true", v.who.name, reason); err != nil {
+		return err
+	}
+	return v.back("/emergency", "switch")
+}
+
+// emergencyCSV lists what stands; ?all=true what stood, too.
+func (s *server) emergencyCSV(v *visit) error {
+	page, err := v.page()
+	if err != nil {
+		return err
+	}
+	all := s.Overrides.Overrides()
+	if v.r.URL.Query().Get("all") == "true" {
+		if all, _, err = s.Records.OverrideLog(v.ctx(), page); err != nil {
+			return err
+		}
+	}
+	var rows [][]string
+	for _, o := range all {
+		rows = append(rows, []string{o.ID, o.Service, o.Subject(), o.Does(), o.From.UTC().Format(time.RFC3339), o.Until.UTC().Format(time.RFC3339), o.Actor, o.EndedBy, o.Reason})
+	}
+	return sheet(v, "overrides", []string{"id", "service", "whom", "what", "from", "expires_at", "actor", "ended_by", "reason"}, rows)
+}
