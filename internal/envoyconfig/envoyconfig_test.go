@@ -204,3 +204,17 @@ func TestExportsAreAsReviewed(t *testing.T) {
 		t.Error("an unknown kind is exported")
 	}
 }
+
+// A whole number of requests comes within 1 % where some unit allows it, and a
+// rate above 0 never becomes 0, which would admit nothing.
+func TestARateTakesTheShortestUnitThatFits(t *testing.T) {
+	for _, c := range []struct {
+		rate float64
+		n    int64
+		unit string
+	}{{0, 0, "second"}, {1, 1, "second"}, {61.3, 61, "second"}, {0.5, 30, "minute"}, {1.004, 1, "second"}, {1.5, 90, "minute"}, {1e-9, 1, "year"}, {4e9, 4_000_000_000, "second"}} {
+		if n, u, _ := fit(c.rate, ratelimitUnits); n != c.n || u.name != c.unit {
+			t.Errorf("%g/s: %d per %s, want %d per %s", c.rate, n, u.name, c.n, c.unit)
+		}
+	}
+}
