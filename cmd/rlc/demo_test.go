@@ -92,6 +92,12 @@ func TestDemoShowsTheWholeLoop(t *testing.T) {
 	if out, code := d.rlc("backtest", "--service", "checkout", "--bucket", "callers", "--key", "caller=web-frontend", "--rate", "100"); code != exitOK || !strings.Contains(out, "would have dropped") {
 		t.Errorf("backtest: exit %d\n%s", code, out)
 	}
+	if out, code := d.rlc("why", "checkout", "--caller", "web-frontend"); code != exitOK || !strings.Contains(out, "callers") || !strings.Contains(out, "web-frontend") {
+		t.Errorf("why: exit %d\n%s", code, out)
+	}
+	if out, code := d.rlc("replay", "--service", "checkout"); code != exitOK || !strings.Contains(out, "web-frontend") {
+		t.Errorf("replay: exit %d\n%s", code, out)
+	}
 	if out, code := d.rlc("run", "--service", "checkout"); code != exitOK || !strings.Contains(out, "ok: ") {
 		t.Errorf("run: exit %d\n%s", code, out)
 	}
