@@ -15,6 +15,10 @@ import (
 // (policies.md 4); then a person looks.
 const monthBudget = 0.5
 
+// mergeCoverage is the share of its history that a quota must have to move
+// without a person.
+const mergeCoverage = 0.95
+
 // Merging is what AutoMerge knows of a proposal.
 type Merging struct {
 	Service *rlc.Service
@@ -28,8 +32,9 @@ type Merging struct {
 
 // AutoMerge decides whether a proposal may be merged without a person, and
 // why, or why not. It spends from a budget: +50 % in 30 days for each quota. A
-// person decides what is larger than the service's max_change, what a guard
-// asks a person to look at, and whatever begins or stops enforcing, adds a
+// person decides what is larger than the service's max_change, what has less
+// than 95 % of its history, a decrease that would have dropped anything, what a
+// guard asks a person to look at (a sum beyond capacity is such), and whatever begins or stops enforcing, adds a
 // timed limit or removes a line. During a freeze nothing is merged, or only
 // increases.
 func AutoMerge(m Merging) (ok bool, because string) {
@@ -71,8 +76,14 @@ func needsPerson(m Merging, c *rlc.Change) string {
 		return "an event is reviewed when it is declared"
 	case enforces && c.NewMode != rlc.Shadow && (c.Old == nil || c.OldMode == rlc.Shadow):
 		return "it would begin to enforce"
+	case c.Coverage < mergeCoverage:
+		return fmt.Sprintf("history covers %.0f %% of its time, less than %.0f %%", math.Floor(100*float64(c.Coverage)), 100*mergeCoverage)
 	case c.Old == nil:
 		return "" // new, and it drops nothing
+	case lowers(c) && c.Backtest.New == nil:
+		return "nothing was replayed against its decrease"
+	case lowers(c) && c.Backtest.New.Drops > 0:
+		return fmt.Sprintf("its decrease would have dropped %.0f requests", math.Ceil(c.Backtest.New.Drops))
 	case apart(*c.Old, *c.New) > most*(1+1e-9):
 		return fmt.Sprintf("moves by %.0f %%, more than %.0f %%", math.Ceil(100*apart(*c.Old, *c.New)-1e-9), 100*most)
 	}
@@ -85,6 +96,8 @@ func needsPerson(m Merging, c *rlc.Change) string {
 	}
 	return ""
 }
+
+func lowers(c *rlc.Change) bool { return c.New.Rate < c.Old.Rate || c.New.Burst < c.Old.Burst }
 
 // apart is the larger relative change of rate and burst.
 func apart(from, to rlc.Limit) float64 {

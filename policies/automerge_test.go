@@ -12,7 +12,8 @@ import (
 func merging(change func(*rlc.Change), service func(*rlc.Service)) Merging {
 	svc := &rlc.Service{Name: "checkout", Timezone: "Europe/Paris", AutoMerge: &rlc.AutoMerge{MaxChange: 0.2},
 		Buckets: []rlc.Bucket{{Name: "callers", Mode: rlc.Enforce}}}
-	c := rlc.Change{Service: "checkout", Bucket: "callers", Old: &rlc.Limit{Rate: 100, Burst: 200}, New: &rlc.Limit{Rate: 120, Burst: 240}}
+	c := rlc.Change{Service: "checkout", Bucket: "callers", Old: &rlc.Limit{Rate: 100, Burst: 200}, New: &rlc.Limit{Rate: 120, Burst: 240},
+		Coverage: 0.95, Backtest: rlc.ChangeBacktest{New: &rlc.Backtest{Requests: 1e6}}}
 	if change != nil {
 		change(&c)
 	}
@@ -37,19 +38,23 @@ func TestOnlySmallProvenChangesMergeByThemselves(t *testing.T) {
 		ok      bool
 		because string
 	}{
-		"20 %":                    {m: merging(nil, nil), ok: true, because: "no quota moves by more than 20 %, 20 % are allowed"},
-		"nobody allowed it":       {m: merging(nil, func(s *rlc.Service) { s.AutoMerge = nil }), because: "the service merges nothing by itself"},
-		"21 %":                    {m: merging(func(c *rlc.Change) { c.New.Rate = 121 }, nil), because: "callers: moves by 21 %, more than 20 %"},
-		"the burst by 25 %":       {m: merging(func(c *rlc.Change) { c.New.Burst = 250 }, nil), because: "callers: moves by 25 %, more than 20 %"},
-		"the month's budget":      {m: merging(nil, nil), ago: 79, because: "callers: would be 120/s against 79/s 30 days ago, more than +50 %"},
-		"within the budget":       {m: merging(nil, nil), ago: 80, ok: true, because: "no quota moves by"},
-		"a decrease spends none":  {m: merging(lowered, nil), ago: 10, ok: true, because: "no quota moves by more than 10 %"},
-		"a guard asks for a look": {m: merging(func(c *rlc.Change) { c.Look = "targets unknown" }, nil), because: "callers: targets unknown"},
-		"a new quota":             {m: merging(func(c *rlc.Change) { c.Old = nil }, nil), because: "callers: it would begin to enforce"},
-		"a new one in shadow":     {m: merging(func(c *rlc.Change) { c.Old, c.NewMode = nil, rlc.Shadow }, nil), ok: true, because: "no quota moves"},
-		"in a shadow bucket":      {m: merging(func(c *rlc.Change) { c.Old = nil }, func(s *rlc.Service) { s.Buckets[0].Mode = rlc.Shadow }), ok: true, because: "no quota moves"},
-		"leaving shadow":          {m: merging(func(c *rlc.Change) { c.OldMode = rlc.Shadow }, nil), because: "callers: it would begin to enforce"},
-		"a removal":               {m: merging(func(c *rlc.Change) { c.New, c.Remove = nil, true }, nil), because: "callers: a person removes quotas"},
+		"20 %":                               {m: merging(nil, nil), ok: true, because: "no quota moves by more than 20 %, 20 % are allowed"},
+		"nobody allowed it":                  {m: merging(nil, func(s *rlc.Service) { s.AutoMerge = nil }), because: "the service merges nothing by itself"},
+		"21 %":                               {m: merging(func(c *rlc.Change) { c.New.Rate = 121 }, nil), because: "callers: moves by 21 %, more than 20 %"},
+		"the burst by 25 %":                  {m: merging(func(c *rlc.Change) { c.New.Burst = 250 }, nil), because: "callers: moves by 25 %, more than 20 %"},
+		"the month's budget":                 {m: merging(nil, nil), ago: 79, because: "callers: would be 120/s against 79/s 30 days ago, more than +50 %"},
+		"within the budget":                  {m: merging(nil, nil), ago: 80, ok: true, because: "no quota moves by"},
+		"a decrease spends none":             {m: merging(lowered, nil), ago: 10, ok: true, because: "no quota moves by more than 10 %"},
+		"a guard asks for a look":            {m: merging(func(c *rlc.Change) { c.Look = "targets unknown" }, nil), because: "callers: targets unknown"},
+		"a gap in history":                   {m: merging(func(c *rlc.Change) { c.Coverage = 0.9499 }, nil), because: "callers: history covers 94 % of its time, less than 95 %"},
+		"a decrease that was not replayed":   {m: merging(func(c *rlc.Change) { lowered(c); c.Backtest.New = nil }, nil), because: "callers: nothing was replayed"},
+		"a decrease that would have dropped": {m: merging(func(c *rlc.Change) { lowered(c); c.Backtest.New.Drops = 0.5 }, nil), because: "callers: its decrease would have dropped 1 requests"},
+		"an increase that still would have":  {m: merging(func(c *rlc.Change) { c.Backtest.New.Drops = 5 }, nil), ok: true, because: "no quota moves"},
+		"a new quota":                        {m: merging(func(c *rlc.Change) { c.Old = nil }, nil), because: "callers: it would begin to enforce"},
+		"a new one in shadow":                {m: merging(func(c *rlc.Change) { c.Old, c.NewMode = nil, rlc.Shadow }, nil), ok: true, because: "no quota moves"},
+		"in a shadow bucket":                 {m: merging(func(c *rlc.Change) { c.Old = nil }, func(s *rlc.Service) { s.Buckets[0].Mode = rlc.Shadow }), ok: true, because: "no quota moves"},
+		"leaving shadow":                     {m: merging(func(c *rlc.Change) { c.OldMode = rlc.Shadow }, nil), because: "callers: it would begin to enforce"},
+		"a removal":                          {m: merging(func(c *rlc.Change) { c.New, c.Remove = nil, true }, nil), because: "callers: a person removes quotas"},
 		"an event": {m: merging(func(c *rlc.Change) {
 			c.NewTimed.Windows = []rlc.QuotaWindow{{From: monday, Until: monday.Add(day), Limit: rlc.Limit{Rate: 300, Burst: 600}}}
 		}, nil), because: "callers: an event is reviewed when it is declared"},

@@ -81,9 +81,7 @@ func TestTheLongPolicyIsRefusedForExactlyWhatIsNotBuilt(t *testing.T) {
 		file + "35:10: aliases: not supported by this version",
 		file + "36:9: events: not supported by this version",
 		file + "38:11: failover: not supported by this version",
-		file + "39:9: freeze: not supported by this version",
 		file + "40:12: sensitive: not supported by this version",
-		file + "41:13: auto_merge: not supported by this version",
 		file + "42:10: targets: not supported by this version",
 	})
 	if got := lines(c.Problems); !reflect.DeepEqual(got, want) {

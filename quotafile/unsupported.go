@@ -11,9 +11,7 @@ import (
 // deletes its line.
 func unsupported() []string {
 	return []string{
-		"freeze",
 		"targets",
-		"auto_merge",
 	}
 }
 

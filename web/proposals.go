@@ -150,6 +150,14 @@ func (s *server) proposal(v *visit) error {
 				Detail: limitText(c.Old) + " → " + limitText(c.New) + " req/s; " + left(c), Action: ui.Link{Text: "Look", URL: bucketURL(p.Service, c.Bucket, c.Key)}})
 		}
 	}
+	if s.Merging != nil && view.Waits {
+		ok, because := s.Merging.Mergeable(v.ctx(), p)
+		level := "note"
+		if ok {
+			level = "good"
+		}
+		view.Guards = append(view.Guards, ui.Sign{Level: level, Before: review.MergeText(ok, because)})
+	}
 	old, neu, known := drops(changes)
 	total := ui.MoveRow{Link: ui.Link{Text: "Σ of these quotas"}, Old: rate(oldSum), New: rate(newSum), DropsOld: "—", DropsNew: "—", Why: ""}
 	if oldSum > 0 {
@@ -484,4 +492,3 @@ func fieldOrder(line string) int {
 	name, _, _ := strings.Cut(strings.TrimLeft(line, " -"), ":")
 	return slices.Index([]string{"bucket", "key", "rate", "burst", "mode", "why"}, name)
 }
-

@@ -57,6 +57,11 @@ type Acts interface {
 	FollowRewritten(ctx context.Context, actor string) error
 }
 
+// Merging tells whether an open proposal merges without a person.
+type Merging interface {
+	Mergeable(ctx context.Context, p rlc.Proposal) (ok bool, because string)
+}
+
 // Status is the server's word on itself.
 type Status interface {
 	Banners() []Banner // standing troubles, worst first
@@ -84,6 +89,7 @@ type Config struct {
 	Overrides Overrides
 	Hook      Hook             // what the forge may send; the zero value is off
 	Token     string           // acting needs it; "" lets nobody act
+	Merging   Merging          // nil: pages do not say whether a proposal merges by itself
 	Metrics   http.Handler     // nil: /metrics is not found
 	Log       *slog.Logger     // nil: discarded
 	Now       func() time.Time // nil: time.Now

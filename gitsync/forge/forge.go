@@ -63,6 +63,7 @@ type Review struct {
 	At     time.Time // when; zero while open
 	Title  string
 	Body   string
+	Labels []string
 }
 
 // Text is what RLC says in a review.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -311,6 +312,22 @@ func (r *Reviews) Merge(ctx context.Context, p rlc.Proposal) error {
 	}
 	r.Wake()
 	return nil
+}
+
+// OnForge reports whether reviews are on a forge.
+func (r *Reviews) OnForge() bool { return r.cfg.Forge != nil }
+
+// Labelled reports whether the open review of a proposal carries a label; without
+// a forge none does.
+func (r *Reviews) Labelled(ctx context.Context, p rlc.Proposal, label string) (bool, error) {
+	if r.cfg.Forge == nil {
+		return false, nil
+	}
+	now, err := r.review(ctx, p)
+	if errors.Is(err, rlc.ErrNotFound) {
+		return false, nil
+	}
+	return slices.Contains(now.Labels, label), err
 }
 
 // Comment writes RLC's one comment on a proposal's review, or changes it.

@@ -109,6 +109,9 @@ func (f *Forge) Find(ctx context.Context, branch string) (forge.Review, error) {
 
 func review(p *gitea.PullRequest) forge.Review {
 	v := forge.Review{Number: p.Index, URL: p.HTMLURL, Branch: p.Head.Ref, Commit: p.Head.Sha, State: forge.Open, Title: p.Title, Body: p.Body}
+	for _, l := range p.Labels {
+		v.Labels = append(v.Labels, l.Name)
+	}
 	switch {
 	case p.HasMerged:
 		v.State = forge.Merged

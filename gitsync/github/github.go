@@ -176,6 +176,9 @@ func (f *Forge) Find(ctx context.Context, branch string) (forge.Review, error) {
 func review(p *github.PullRequest) forge.Review {
 	v := forge.Review{Number: int64(p.GetNumber()), URL: p.GetHTMLURL(), Branch: p.GetHead().GetRef(), Commit: p.GetHead().GetSHA(),
 		State: forge.Open, Title: p.GetTitle(), Body: p.GetBody()}
+	for _, l := range p.Labels {
+		v.Labels = append(v.Labels, l.GetName())
+	}
 	switch {
 	case p.MergedAt != nil:
 		v.State, v.At = forge.Merged, p.GetMergedAt().UTC()

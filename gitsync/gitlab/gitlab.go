@@ -102,7 +102,7 @@ func (f *Forge) Find(ctx context.Context, branch string) (forge.Review, error) {
 }
 
 func review(m *gitlab.BasicMergeRequest) forge.Review {
-	v := forge.Review{Number: m.IID, URL: m.WebURL, Branch: m.SourceBranch, Commit: m.SHA, State: forge.Open, Title: m.Title, Body: m.Description}
+	v := forge.Review{Number: m.IID, URL: m.WebURL, Branch: m.SourceBranch, Commit: m.SHA, State: forge.Open, Title: m.Title, Body: m.Description, Labels: m.Labels}
 	switch m.State {
 	case "merged":
 		v.State = forge.Merged

@@ -95,6 +95,7 @@ type App struct {
 	status     status
 	summaries  summaries
 	reviews    *forge.Reviews
+	merging    merging
 	emergency  emergency
 }
 

@@ -461,7 +461,7 @@ func (a *App) settle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, p := range open {
+	for i, p := range open {
 		if p.State != rlc.Open {
 			continue
 		}
@@ -469,6 +469,7 @@ func (a *App) settle(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("proposal %s: %w", p.ID, err)
 		}
+		open[i] = now
 		if now.State == p.State && now.Human == p.Human && now.Commit == p.Commit && now.Content == p.Content {
 			continue
 		}
@@ -487,6 +488,7 @@ func (a *App) settle(ctx context.Context) error {
 			return err
 		}
 	}
+	a.mergeOpen(ctx, open)
 	return nil
 }
 

@@ -115,6 +115,9 @@ func (a *App) reviewBody(p rlc.Proposal) string {
 			return nil
 		}
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	about.Merges, about.Because = a.Mergeable(ctx, p)
 	p.Changes = moving(p.Changes)
 	return review.Body(p, about)
 }

@@ -38,7 +38,7 @@ func (a *App) openPages() error {
 
 func (a *App) admit(token string) error {
 	h, err := web.New(web.Config{
-		Records: a.Records.Pages(), Truths: a, History: a.History, Acts: a, Status: a, Overrides: a,
+		Records: a.Records.Pages(), Truths: a, History: a.History, Acts: a, Status: a, Merging: a, Overrides: a,
 		Token: token, Hook: a.hook(),
 		Metrics: promhttp.HandlerFor(a.Registry, promhttp.HandlerOpts{}),
 		Log:     a.log, Now: time.Now,

@@ -65,6 +65,7 @@ type Reviews struct {
 	Labels                string // separated by commas
 	SigningKeyFile        string // ssh; "": commits are not signed
 	SigningPassphraseFile string
+	MergeEvery            time.Duration // between two automatic merges of a service
 }
 
 // Prometheus says where history is read from and how RLC shows who it is.

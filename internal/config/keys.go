@@ -345,6 +345,10 @@ func Keys() []Key {
 		Means:       "Labels of every review on a forge, separated by commas; made where they do not exist.",
 		Consequence: "Labels that people add stay.",
 	}, {
+		Name: "reviews.merge_every", Default: "24h", field: func(c *Server) any { return &c.Reviews.MergeEvery }, min: time.Second, max: 30 * 24 * time.Hour,
+		Means:       "How long after one proposal of a service merged by itself the next may.",
+		Consequence: "Between them the service's newer proposals take each other's place, so that many small steps become one. What people merge is not counted.",
+	}, {
 		Name: "reviews.signing_key_file", Unset: "commits are not signed", Example: "/run/secrets/signing-key", field: func(c *Server) any { return &c.Reviews.SigningKeyFile }, private: true,
 		Means:       "SSH private key that RLC's commits are signed with.",
 		Consequence: "It is read for each commit. Give the forge the public key as a signing key, or commits show as unverified.",
