@@ -85,6 +85,10 @@ var done = map[string]string{
 	"override": "In force. The zones below say how far it has come.",
 	"extended": "Extended.",
 	"ended":    "Ended. Requests above their old limit come back little by little.",
+	"promote":  "Enforced in the first zone. The others follow as each one has soaked.",
+	"demote":   "Back in shadow everywhere.",
+	"rollback": "Rolled back, as a new version. Numbers that went are pinned.",
+	"lift":     "Lifted: runs may propose the number again.",
 	"kept":     "A cap that does the same is on the base branch, in your name. The override stands until its end.",
 	"switch":   "Done. Every page shows a switch that is on.",
 	"run":      "The run has started. This page shows it when it is done.",
@@ -102,9 +106,7 @@ func (s *server) bareFrame(v *visit, title string) ui.Frame {
 	if v.theme == "dark" {
 		f.Flip = "light"
 	}
-	if v.who.role == actor {
-		f.User = v.who.name
-	}
+	f.User = v.who.name
 	if v.r.URL.Path == "/services" {
 		f.Search = v.r.URL.Query().Get("q")
 	}

@@ -9,11 +9,13 @@ import (
 // role is who may use a route.
 type role string
 
-// The roles. On loopback everybody is a viewer; an actor has shown the token.
+// The roles. Whether an actor may act on the very thing, and a viewer see it,
+// is said by allow, for every route alike.
 const (
 	anyone role = "anyone"
 	viewer role = "viewer"
 	actor  role = "actor"
+	admin  role = "admin"
 )
 
 // route is one line of the list of routes.
@@ -36,6 +38,8 @@ func (s *server) routes() []route {
 		{"GET", "/login", anyone, s.login},
 		{"POST", "/login", anyone, s.signIn},
 		{"POST", "/logout", anyone, s.signOut},
+		{"GET", "/login/provider", anyone, s.leave},
+		{"GET", "/login/callback", anyone, s.comeBack},
 
 		{"GET", "/{$}", viewer, s.overview},
 		{"GET", "/services", viewer, s.services},
@@ -53,6 +57,15 @@ func (s *server) routes() []route {
 		{"GET", "/services/{service}/replay.csv", viewer, s.replayCSV},
 		{"GET", "/services/{service}/buckets/{bucket}", viewer, s.bucket},
 		{"POST", "/services/{service}/buckets/{bucket}/verdicts", actor, s.formVerdict},
+		{"GET", "/services/{service}/buckets/{bucket}/promote", viewer, s.promotion},
+		{"GET", "/services/{service}/buckets/{bucket}/promote.json", viewer, s.apiChecklist},
+		{"POST", "/services/{service}/buckets/{bucket}/promote", actor, s.formPromote},
+		{"POST", "/services/{service}/buckets/{bucket}/demote", actor, s.formDemote},
+		{"GET", "/services/{service}/history", viewer, s.history},
+		{"GET", "/services/{service}/history.json", viewer, s.apiHistory},
+		{"GET", "/services/{service}/history.csv", viewer, s.historyCSV},
+		{"POST", "/services/{service}/rollback", actor, s.formRollback},
+		{"POST", "/services/{service}/pins/{pin}/lift", actor, s.formLiftPin},
 		{"GET", "/proposals", viewer, s.proposals},
 		{"GET", "/proposals.json", viewer, s.apiProposals},
 		{"GET", "/proposals.csv", viewer, s.proposalsCSV},
@@ -65,6 +78,12 @@ func (s *server) routes() []route {
 		{"POST", "/runs", actor, s.formRun},
 		{"GET", "/runs/{id}", viewer, s.run},
 		{"POST", "/follow", actor, s.formFollow},
+		{"GET", "/audit", viewer, s.audit},
+		{"GET", "/audit.json", viewer, s.apiAudit},
+		{"GET", "/audit.csv", viewer, s.auditCSV},
+		{"GET", "/loop", viewer, s.loop},
+		{"GET", "/loop.json", viewer, s.apiLoop},
+		{"GET", "/loop.csv", viewer, s.loopCSV},
 		{"GET", "/emergency", viewer, s.emergency},
 		{"GET", "/emergency.json", viewer, s.apiOverrides},
 		{"GET", "/emergency.csv", viewer, s.emergencyCSV},
@@ -80,6 +99,12 @@ func (s *server) routes() []route {
 		{"GET", "/api/v1/services/{service}/buckets", viewer, s.apiBuckets},
 		{"GET", "/api/v1/services/{service}/buckets/{bucket}", viewer, s.apiBucket},
 		{"GET", "/api/v1/services/{service}/shadow", viewer, s.apiShadow},
+		{"GET", "/api/v1/services/{service}/buckets/{bucket}/promote", viewer, s.apiChecklist},
+		{"POST", "/api/v1/services/{service}/buckets/{bucket}/promote", actor, s.apiPromote},
+		{"POST", "/api/v1/services/{service}/buckets/{bucket}/demote", actor, s.apiDemote},
+		{"GET", "/api/v1/services/{service}/history", viewer, s.apiHistory},
+		{"POST", "/api/v1/services/{service}/rollback", actor, s.apiRollback},
+		{"DELETE", "/api/v1/services/{service}/pins/{pin}", actor, s.apiLiftPin},
 		{"GET", "/api/v1/proposals", viewer, s.apiProposals},
 		{"GET", "/api/v1/proposals/{id}", viewer, s.apiProposal},
 		{"POST", "/api/v1/proposals/{id}/accept", actor, s.apiAccept},
@@ -95,6 +120,11 @@ func (s *server) routes() []route {
 		{"POST", "/api/v1/follow", actor, s.apiFollow},
 		{"GET", "/api/v1/verdicts", viewer, s.apiVerdicts},
 		{"POST", "/api/v1/verdicts", actor, s.apiSetVerdict},
+		{"GET", "/api/v1/audit", viewer, s.apiAudit},
+		{"GET", "/api/v1/tokens", admin, s.apiTokens},
+		{"POST", "/api/v1/tokens", admin, s.apiCreateToken},
+		{"DELETE", "/api/v1/tokens/{id}", admin, s.apiRevokeToken},
+		{"GET", "/api/v1/loop", viewer, s.apiLoop},
 		{"GET", "/api/v1/overrides", viewer, s.apiOverrides},
 		{"POST", "/api/v1/overrides", actor, s.apiSetOverride},
 		{"DELETE", "/api/v1/overrides/{id}", actor, s.apiEndOverride},
@@ -123,6 +153,11 @@ func (s *server) serve(route route) http.Handler {
 			limit = 1 << 20
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, limit)
+		v.r = r
+		if err := s.allow(v, route); err != nil {
+			s.fail(v, err)
+			return
+		}
 		if err := route.serve(v); err != nil {
 			s.fail(v, err)
 		}

@@ -34,7 +34,7 @@ func bearer(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) }
 
 // filled puts things of the fixture into a route's path.
 func filled(path string) string {
-	return strings.NewReplacer("{service}", "checkout", "{bucket}", "mobile-create", "{id}", map[bool]string{true: "cron-2026-12-02T060000Z", false: "cron-2026-12-02T060000Z-checkout"}[strings.Contains(path, "/runs/")],
+	return strings.NewReplacer("{service}", "checkout", "{bucket}", "mobile-create", "{pin}", "1", "{id}", map[bool]string{true: "cron-2026-12-02T060000Z", false: "cron-2026-12-02T060000Z-checkout"}[strings.Contains(path, "/runs/")],
 		"{version}", "x", "{path...}", "app.css", "{$}", "").Replace(path)
 }
 
@@ -44,12 +44,14 @@ func TestEveryRouteHasARole(t *testing.T) {
 	for _, r := range web.Routes() {
 		want := "actor"
 		switch {
-		case r.Method == "GET" && (slices.Contains([]string{"/healthz", "/readyz", "/favicon.ico", "/login"}, r.Path) || strings.HasPrefix(r.Path, "/static/")):
+		case r.Method == "GET" && (slices.Contains([]string{"/healthz", "/readyz", "/favicon.ico", "/login", "/login/provider", "/login/callback"}, r.Path) || strings.HasPrefix(r.Path, "/static/")):
 			want = "anyone"
-		case r.Method == "GET", slices.Contains(computes, r.Path):
-			want = "viewer"
 		case slices.Contains(session, r.Path):
 			want = "anyone"
+		case strings.HasPrefix(r.Path, "/api/v1/tokens"):
+			want = "admin"
+		case r.Method == "GET", slices.Contains(computes, r.Path):
+			want = "viewer"
 		}
 		if r.Role != want {
 			t.Errorf("%s %s is for %q, want %q", r.Method, r.Path, r.Role, want)
@@ -70,9 +72,9 @@ func TestRolesDecide(t *testing.T) {
 		{"a rebound name", "anyone", func(r *http.Request) { r.Host = "evil.example:8080" }},
 		{"through a proxy", "anyone", func(r *http.Request) { r.Header.Set("X-Forwarded-For", "192.0.2.7") }},
 		{"a wrong token", "anyone", func(r *http.Request) { r.Header.Set("Authorization", "Bearer wrong") }},
-		{"the token", "actor", bearer},
+		{"the token", "admin", bearer},
 	}
-	rank := map[string]int{"anyone": 0, "viewer": 1, "actor": 2}
+	rank := map[string]int{"anyone": 0, "viewer": 1, "actor": 2, "admin": 3}
 	f := newFixture(t)
 	h := f.handler(t)
 	for _, route := range web.Routes() {

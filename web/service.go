@@ -144,6 +144,12 @@ func (s *server) serviceHead(t *truth, margin string, parent ui.Link, title stri
 		}
 	}
 	h.Facts = append(h.Facts, ui.Link{Text: sync})
+	for i := range t.service.Buckets {
+		if l, ok := loopOf(t.name, &t.service.Buckets[i]); ok {
+			h.Facts = append(h.Facts, l)
+			break
+		}
+	}
 	return h
 }
 
@@ -155,7 +161,7 @@ func (s *server) tabs(t *truth, at string) ui.Tabs {
 	return ui.Tabs{
 		At:     at,
 		Quotas: ui.Link{URL: serviceURL(t.name), Text: count(float64(len(t.rows)))}, Shadow: ui.Link{URL: serviceURL(t.name) + "/shadow"},
-		Proposals: ui.Link{URL: "/proposals?service=" + query(t.name), Text: open},
+		Proposals: ui.Link{URL: "/proposals?service=" + query(t.name), Text: open}, History: ui.Link{URL: serviceURL(t.name) + "/history"},
 	}
 }
 

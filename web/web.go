@@ -87,12 +87,21 @@ type Config struct {
 	Status  Status
 	// Overrides are required, too.
 	Overrides Overrides
-	Hook      Hook             // what the forge may send; the zero value is off
-	Token     string           // acting needs it; "" lets nobody act
-	Merging   Merging          // nil: pages do not say whether a proposal merges by itself
-	Metrics   http.Handler     // nil: /metrics is not found
-	Log       *slog.Logger     // nil: discarded
-	Now       func() time.Time // nil: time.Now
+	// Rollouts are required, too.
+	Rollouts Rollouts
+	// Identities are required, too.
+	Identities Identities
+	Provider   Provider         // nil: nobody signs in but by token
+	Proxy      Proxy            // nil: no header says who asks
+	Access     Access           // who may do what, beside the owners of services
+	Secure     bool             // browsers reach this server by TLS, whatever this process sees
+	Loop       Loop             // nil: no controller of a loop to ask
+	Hook       Hook             // what the forge may send; the zero value is off
+	Token      string           // whoever has it may do everything; "": nobody has
+	Merging    Merging          // nil: pages do not say whether a proposal merges by itself
+	Metrics    http.Handler     // nil: /metrics is not found
+	Log        *slog.Logger     // nil: discarded
+	Now        func() time.Time // nil: time.Now
 }
 
 // patience is how long one request may take before it is answered with 503.
@@ -100,7 +109,7 @@ const patience = 20 * time.Second
 
 type server struct {
 	Config
-	sessions sessions
+	logins   logins
 	assets   assets
 	planning sync.Mutex // held while one plan is computed
 	fleets   fleets
@@ -108,8 +117,8 @@ type server struct {
 
 // New builds the handler of all pages and of the JSON API.
 func New(c Config) (http.Handler, error) {
-	if c.Records == nil || c.Truths == nil || c.History == nil || c.Acts == nil || c.Status == nil || c.Overrides == nil {
-		return nil, errors.New("web: Records, Truths, History, Acts, Status and Overrides are required")
+	if c.Records == nil || c.Truths == nil || c.History == nil || c.Acts == nil || c.Status == nil || c.Overrides == nil || c.Rollouts == nil || c.Identities == nil {
+		return nil, errors.New("web: Records, Truths, History, Acts, Status, Overrides and Identities are required")
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -121,13 +130,13 @@ func New(c Config) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &server{Config: c, assets: a, sessions: sessions{now: c.Now}}
+	s := &server{Config: c, assets: a, logins: logins{now: c.Now}}
 	mux := http.NewServeMux()
 	for _, r := range s.routes() {
 		mux.Handle(r.method+" "+r.path, s.serve(r))
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.unrouted(mux, w, r) })
-	return secure(compress(mux)), nil
+	return s.secure(compress(mux)), nil
 }
 
 // Server returns an http.Server for h with every limit set: slow, large or

@@ -10,7 +10,7 @@ import (
 // are known, so that a script learns why it does not work.
 func later() []*cobra.Command {
 	var all []*cobra.Command
-	for _, name := range []string{"promote", "rollback", "ci"} {
+	for _, name := range []string{"ci"} {
 		all = append(all, &cobra.Command{
 			Use: name, Hidden: true, DisableFlagParsing: true, Short: "Not supported by this version",
 			RunE: func(*cobra.Command, []string) error {

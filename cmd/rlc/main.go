@@ -102,8 +102,10 @@ refused, 5 not authorised.`,
 	})
 	root.PersistentFlags().BoolP("verbose", "v", false, "log what happens inside, to stderr")
 	root.AddCommand(demoCommand(), runCommand(), planCommand(), explainCommand(), followCommand(),
-		validateCommand(), backtestCommand(), evaluateCommand(), doctorCommand(), auditCommand(), importCommand(), exportCommand(), initCommand(), versionCommand())
-	root.AddCommand(replayCommand(), whyCommand(), throttleCommand(), liftCommand(), switchCommand())
+		validateCommand(), backtestCommand(), evaluateCommand(), doctorCommand(), auditCommand(), importCommand(), exportCommand(), initCommand(), versionCommand(),
+		throttleCommand(), liftCommand(), switchCommand())
+	root.AddCommand(tokenCommand(), promoteCommand(), rollbackCommand())
+	root.AddCommand(replayCommand(), whyCommand())
 	root.AddCommand(later()...)
 	root.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	root.Args = func(c *cobra.Command, args []string) error {

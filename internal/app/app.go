@@ -22,9 +22,11 @@ import (
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/enforcer"
+	"github.com/openrlc/rlc/enforcer/loop"
 	"github.com/openrlc/rlc/gitsync"
 	"github.com/openrlc/rlc/gitsync/forge"
 	"github.com/openrlc/rlc/internal/config"
+	"github.com/openrlc/rlc/internal/notify"
 	"github.com/openrlc/rlc/internal/planner"
 	"github.com/openrlc/rlc/internal/promhistory"
 	"github.com/openrlc/rlc/internal/promserver"
@@ -53,6 +55,9 @@ type Options struct {
 	// RecordFrom is when the embedded store begins to record the enforcer's
 	// rates: until then somebody else has written them. Zero: at once.
 	RecordFrom time.Time
+	// Loop tells the enforcer of this process what to drop of drop_ratio buckets;
+	// nil: nobody does, and it holds them as token buckets.
+	Loop *loop.Client
 }
 
 // App is one RLC server. Open builds it, Serve carries it until its context
@@ -94,9 +99,11 @@ type App struct {
 	truths     truths
 	status     status
 	summaries  summaries
-	reviews    *forge.Reviews
-	merging    merging
 	emergency  emergency
+	notify     *notify.Sender
+	reviews    *forge.Reviews
+	loop       localLoop
+	merging    merging
 }
 
 // Open builds the server: folders, records, history, repository, enforcer,
@@ -112,6 +119,7 @@ func Open(ctx context.Context, c config.Server, o Options) (_ *App, err error) {
 		return nil, fmt.Errorf("data folder: %w", err)
 	}
 	a := &App{Config: c, log: o.Log, recordFrom: o.RecordFrom, nudge: make(chan struct{}, 1), heard: make(chan struct{}, 1), Registry: prometheus.NewRegistry()}
+	a.loop.client = o.Loop
 	defer func() {
 		if err != nil {
 			a.Close()
@@ -159,8 +167,11 @@ func Open(ctx context.Context, c config.Server, o Options) (_ *App, err error) {
 	if err := a.openEmergency(); err != nil {
 		return nil, err
 	}
+	if err := a.openNotify(); err != nil {
+		return nil, err
+	}
 	if a.Planner, err = planner.New(planner.Config{
-		Repo: a.Repo, History: a.History, Records: pastOverrides{a.Records, a}, Policies: a.policies, Publisher: stoppable{a.reviews, a},
+		Repo: a.Repo, History: a.History, Records: pastOverrides{a.Records, a}, Policies: a.policies, Publisher: pinned{a.publisher(), a},
 		Epoch: a.epoch.Load, Deadline: c.RunDeadline, Log: a.log,
 		PageURL: func(id string) string { return a.URL + "/proposals/" + id },
 	}); err != nil {
@@ -260,6 +271,8 @@ func (a *App) Serve(ctx context.Context) error {
 	g.Go(func() error { return ended(ctx, a.Enforcer.Run(ctx)) })
 	g.Go(func() error { return ended(ctx, a.deliver(ctx)) })
 	g.Go(func() error { return a.mindEmergency(ctx) })
+	g.Go(func() error { return a.mindRollouts(ctx) })
+	g.Go(func() error { return a.notices(ctx) })
 	g.Go(func() error { return a.listen(ctx) })
 	g.Go(func() error { return a.lead(ctx) })
 	g.Go(func() error { return a.follow(ctx) })

@@ -37,12 +37,16 @@ func (a *App) openPages() error {
 }
 
 func (a *App) admit(token string) error {
-	h, err := web.New(web.Config{
-		Records: a.Records.Pages(), Truths: a, History: a.History, Acts: a, Status: a, Merging: a, Overrides: a,
+	c := web.Config{
+		Records: a.Records.Pages(), Truths: a, History: a.History, Acts: a, Status: a, Overrides: a, Merging: a, Loop: a, Rollouts: a,
 		Token: token, Hook: a.hook(),
 		Metrics: promhttp.HandlerFor(a.Registry, promhttp.HandlerOpts{}),
 		Log:     a.log, Now: time.Now,
-	})
+	}
+	if err := a.people(&c); err != nil {
+		return err
+	}
+	h, err := web.New(c)
 	if err != nil {
 		return fmt.Errorf("pages: %w", err)
 	}

@@ -43,6 +43,17 @@ type Server struct {
 	Log           Log
 	Forge         Forge
 	Reviews       Reviews
+	OIDC          OIDC
+	Proxy         Proxy
+	Roles         Roles
+	Rollout       Rollout
+	Notify        Notify
+	Loop          Loop
+}
+
+// Loop says whom pages ask about the drop-ratio loop.
+type Loop struct {
+	Controller string // URL of its /v1/loop; "": nobody
 }
 
 // Forge says where reviews are put up and how RLC shows who it is.
@@ -66,6 +77,31 @@ type Reviews struct {
 	SigningKeyFile        string // ssh; "": commits are not signed
 	SigningPassphraseFile string
 	MergeEvery            time.Duration // between two automatic merges of a service
+}
+
+// OIDC says which OpenID Connect provider lets people in.
+type OIDC struct {
+	Issuer     string // "": none
+	ClientID   string
+	SecretFile string // "": a public client
+	PublicURL  string // where browsers reach this server
+	Groups     string // claim
+}
+
+// Proxy says which proxies name people by a header.
+type Proxy struct {
+	Networks     string // CIDRs, separated by commas; "": none
+	UserHeader   string
+	GroupsHeader string // "": none
+}
+
+// Roles say who may do what, beside the owners of services. Lists are
+// separated by commas.
+type Roles struct {
+	Admins   string
+	OnCall   string
+	Private  bool
+	FourEyes bool
 }
 
 // Prometheus says where history is read from and how RLC shows who it is.

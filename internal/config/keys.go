@@ -36,7 +36,7 @@ type Key struct {
 
 // Keys are all settings, in the order of the example file.
 func Keys() []Key {
-	return []Key{{
+	return append([]Key{{
 		Name: "listen", Default: "127.0.0.1:8080", field: func(c *Server) any { return &c.Listen },
 		Means:       "Address of pages and API; port 0 takes a free one.",
 		Consequence: "On loopback, this machine's users read without credentials. From anywhere else reading needs the token too; put a proxy with TLS before it.",
@@ -359,6 +359,89 @@ func Keys() []Key {
 		Consequence: "It is read for each commit.",
 		check:       func(c *Server) error { return readable(c.Reviews.SigningPassphraseFile) },
 	}, {
+		Name: "oidc.issuer", Unset: "nobody signs in but with the token", Example: "https://login.example.com", field: func(c *Server) any { return &c.OIDC.Issuer },
+		Means:       "The OpenID Connect provider that lets people in: its issuer URL, https, or http on loopback.",
+		Consequence: "Reading needs a sign-in or a token then, on loopback, too. Its groups say who may act on what. While it is away the server's token still signs in.",
+		check: func(c *Server) error {
+			if c.OIDC.Issuer == "" {
+				return nil
+			}
+			return firstOf(httpURL(c.OIDC.Issuer), together(c.OIDC.Issuer, c.OIDC.ClientID, "oidc.client_id"), together(c.OIDC.Issuer, c.OIDC.PublicURL, "oidc.public_url"))
+		},
+	}, {
+		Name: "oidc.client_id", Unset: "none", Example: "rlc", field: func(c *Server) any { return &c.OIDC.ClientID },
+		Means:       "What the provider knows this server as.",
+		Consequence: "A sign-in that was made for another client is refused.",
+		check:       func(c *Server) error { return together(c.OIDC.ClientID, c.OIDC.Issuer, "oidc.issuer") },
+	}, {
+		Name: "oidc.client_secret_file", Unset: "a public client: PKCE alone", Example: "/run/secrets/oidc-client", field: func(c *Server) any { return &c.OIDC.SecretFile }, private: true,
+		Means:       "File with the client's secret, in one line.",
+		Consequence: "It is read for each sign-in: a new secret counts at once.",
+		check: func(c *Server) error {
+			return firstOf(readable(c.OIDC.SecretFile), together(c.OIDC.SecretFile, c.OIDC.Issuer, "oidc.issuer"))
+		},
+	}, {
+		Name: "oidc.public_url", Unset: "none", Example: "https://rlc.example.com", field: func(c *Server) any { return &c.OIDC.PublicURL },
+		Means:       "Where browsers reach this server; the provider sends them back to its /login/callback.",
+		Consequence: "With https cookies are sent over TLS only.",
+		check: func(c *Server) error {
+			if c.OIDC.PublicURL == "" {
+				return nil
+			}
+			return firstOf(httpURL(c.OIDC.PublicURL), together(c.OIDC.PublicURL, c.OIDC.Issuer, "oidc.issuer"))
+		},
+	}, {
+		Name: "oidc.groups_claim", Default: "groups", field: func(c *Server) any { return &c.OIDC.Groups },
+		Means:       "The claim that lists a person's groups, in the ID token and in userinfo.",
+		Consequence: "Groups are compared with the owners of services and with roles.admins and roles.oncall, letter by letter.",
+	}, {
+		Name: "proxy.networks", Unset: "no header is believed", Example: "10.1.0.0/16", field: func(c *Server) any { return &c.Proxy.Networks },
+		Means:       "Networks of the proxies that say in a header who asks, separated by commas.",
+		Consequence: "Who can connect from there can be anybody: list the proxies and nothing else. The header is ignored from everywhere else. The proxy must remove what clients send under its name.",
+		check: func(c *Server) error {
+			return firstOf(networks(c.Proxy.Networks), together(c.Proxy.Networks, c.Proxy.UserHeader, "proxy.user_header"))
+		},
+	}, {
+		Name: "proxy.user_header", Unset: "none", Example: "X-Forwarded-User", field: func(c *Server) any { return &c.Proxy.UserHeader },
+		Means:       "The header that names the person.",
+		Consequence: "The name stands in the history of what it did.",
+		check: func(c *Server) error {
+			return firstOf(headerText(c.Proxy.UserHeader), together(c.Proxy.UserHeader, c.Proxy.Networks, "proxy.networks"))
+		},
+	}, {
+		Name: "proxy.groups_header", Unset: "people have no groups", Example: "X-Forwarded-Groups", field: func(c *Server) any { return &c.Proxy.GroupsHeader },
+		Means:       "The header that lists the person's groups, separated by commas.",
+		Consequence: "As oidc.groups_claim.",
+		check: func(c *Server) error {
+			return firstOf(headerText(c.Proxy.GroupsHeader), together(c.Proxy.GroupsHeader, c.Proxy.UserHeader, "proxy.user_header"))
+		},
+	}, {
+		Name: "roles.admins", Unset: "only the server's token is admin", Example: "platform-admins", field: func(c *Server) any { return &c.Roles.Admins },
+		Means:       "Groups, or names of people, that may do everything, separated by commas.",
+		Consequence: "Admins make and revoke API tokens.",
+	}, {
+		Name: "roles.oncall", Unset: "nobody by group", Example: "sre-oncall", field: func(c *Server) any { return &c.Roles.OnCall },
+		Means:       "Groups, or names of people, that may act on every service, separated by commas.",
+		Consequence: "Everybody else acts on the services whose owners name them or one of their groups.",
+	}, {
+		Name: "roles.private", Default: "false", field: func(c *Server) any { return &c.Roles.Private },
+		Means:       "Whether people see only services of their own and those that one of them calls.",
+		Consequence: "Another's service is not found then; lists over all services are for on-call.",
+	}, {
+		Name: "roles.four_eyes", Default: "false", field: func(c *Server) any { return &c.Roles.FourEyes },
+		Means:       "Whether who asked for a run may not accept what it proposes.",
+		Consequence: "Somebody else has to. What the schedule proposed anybody accepts who may.",
+	}, {
+		Name: "loop.controller", Unset: "the page of the drop-ratio loop says so", Example: "http://127.0.0.1:8086/v1/loop", field: func(c *Server) any { return &c.Loop.Controller },
+		Means:       "Where enforcer controller answers /v1/loop: the address of its --http.",
+		Consequence: "The page /loop asks there for each view. Enforcers join the loop by their own --aggregator, whatever stands here.",
+		check: func(c *Server) error {
+			if c.Loop.Controller == "" {
+				return nil
+			}
+			return httpURL(c.Loop.Controller)
+		},
+	}, {
 		Name: "log.level", Default: "info", field: func(c *Server) any { return &c.Log.Level },
 		Means:       "The least level that is logged, to stderr: debug, info, warn or error.",
 		Consequence: "debug says what happens inside, with the names of services and callers; never a secret.",
@@ -368,7 +451,7 @@ func Keys() []Key {
 		Means:       "text (key=value) or json, one line each.",
 		Consequence: "Only what reads the log sees a difference.",
 		check:       func(c *Server) error { return oneOf(c.Log.Format, "text", "json") },
-	}}
+	}}, rolloutKeys()...)
 }
 
 // MinToken is the least length of a token, in characters.

@@ -184,7 +184,7 @@ type ServiceRow struct {
 
 // Tabs are a service's pages.
 type Tabs struct {
-	Quotas, Shadow, Proposals Link
+	Quotas, Shadow, Proposals, History Link
 	At                        string
 }
 
@@ -510,10 +510,12 @@ type RunChange struct {
 
 // Login is the page /login.
 type Login struct {
-	Next  string
-	Error string
-	User  string
-	Off   bool // the server has no token: nobody can act
+	Next     string
+	Error    string
+	User     string
+	Off      bool   // the server has no token
+	Provider bool   // an identity provider lets people in
+	Back     string // Next, escaped for a query
 }
 
 // Fault is an error as a browser shows it.

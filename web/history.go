@@ -1,0 +1,219 @@
+package web
+
+import (
+	"cmp"
+	"net/http"
+	"strings"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/rollout"
+	"github.com/openrlc/rlc/web/ui"
+)
+
+// past is what the page History shows.
+type past struct {
+	page          rlc.Page
+	revisions     []rollout.Revision // all of them
+	before, after rollout.Revision
+	diff          []rollout.Difference // nil where there is one revision only
+	promotions    []rollout.Promotion
+	pins          []rollout.Pin
+}
+
+func (s *server) past(v *visit, name string) (p past, err error) {
+	if p.page, err = v.page(); err != nil {
+		return p, err
+	}
+	if p.revisions, err = s.Rollouts.Revisions(v.ctx(), name); err != nil {
+		return p, err
+	}
+	if p.promotions, err = s.Rollouts.Promotions(v.ctx(), name); err != nil {
+		return p, err
+	}
+	if p.pins, err = s.Rollouts.Pins(v.ctx(), name); err != nil {
+		return p, err
+	}
+	from, to := v.r.URL.Query().Get("from"), v.r.URL.Query().Get("to")
+	if len(p.revisions) > 1 || from+to != "" {
+		p.before, p.after, p.diff, err = s.Rollouts.Compare(v.ctx(), name, from, to)
+	}
+	return p, err
+}
+
+// history is /services/{service}/history.
+func (s *server) history(v *visit) error {
+	name := v.r.PathValue("service")
+	t, err := s.truth(v.ctx(), name)
+	if err != nil {
+		return err
+	}
+	p, err := s.past(v, name)
+	if err != nil {
+		return err
+	}
+	f, err := s.frame(v, name+" / history", "services")
+	if err != nil {
+		return err
+	}
+	rows := cut(p.revisions, p.page)
+	at := serviceURL(name)
+	view := ui.History{
+		Head: s.serviceHead(t, "Service", ui.Link{Text: name, URL: at}, "history"), Tabs: s.tabs(t, "history"), Pager: v.pager(p.page, len(rows), len(p.revisions)),
+		Post: at + "/rollback", SignIn: !v.may(),
+	}
+	for i, r := range rows {
+		view.Rows = append(view.Rows, ui.RevisionRow{
+			At: v.time(r.At), Hash: shortHash(r.Hash), By: by(r), Subject: r.Subject, Full: r.Hash,
+			From: r.Hash == p.before.Hash, To: r.Hash == p.after.Hash, Newest: i == 0 && p.page.Offset() == 0,
+		})
+	}
+	view.Before, view.After = shortHash(p.before.Hash), shortHash(p.after.Hash)
+	for _, d := range p.diff {
+		view.Diff = append(view.Diff, differenceRow(d))
+	}
+	for _, one := range p.promotions[:min(len(p.promotions), 10)] {
+		view.Promotions = append(view.Promotions, promotionRow(v, at, one))
+	}
+	for _, pin := range p.pins {
+		view.Pins = append(view.Pins, ui.PinRow{Quota: pin.Quota, Limit: limitText(&pin.Limit), By: pin.Actor, Reason: pin.Reason, At: v.time(pin.At), Post: at + "/pins/" + pin.ID + "/lift"})
+	}
+	if t.service != nil {
+		for _, b := range t.service.Buckets {
+			if b.Mode == rlc.Shadow || b.Rollout != nil {
+				view.Shadow = append(view.Shadow, ui.Link{Text: b.Name, URL: at + "/buckets/" + segment(b.Name) + "/promote"})
+			}
+		}
+	}
+	return s.render(v, http.StatusOK, ui.HistoryPage(f, view))
+}
+
+func by(r rollout.Revision) string { return cmp.Or(r.Actor, r.Author) }
+
+func shortHash(hash string) string { return hash[:min(len(hash), 10)] }
+
+func differenceRow(d rollout.Difference) ui.DifferenceRow {
+	row := ui.DifferenceRow{Quota: d.Quota, Old: "—", New: "—"}
+	if d.What == "mode" {
+		row.Old, row.New = cmp.Or(d.OldMode, "—"), cmp.Or(d.NewMode, "—")
+		return row
+	}
+	if d.Old != nil {
+		row.Old = strings.TrimSpace(limitText(d.Old) + " " + d.OldMode)
+	}
+	if d.New != nil {
+		row.New = strings.TrimSpace(limitText(d.New) + " " + d.NewMode)
+	}
+	if d.Old != nil && d.New != nil && d.Old.Rate > 0 {
+		row.Delta = signed(float64(d.New.Rate-d.Old.Rate) / float64(d.Old.Rate))
+	}
+	return row
+}
+
+func promotionRow(v *visit, at string, p rollout.Promotion) ui.PromotionRow {
+	row := ui.PromotionRow{Bucket: ui.Link{Text: p.Bucket, URL: at + "/buckets/" + segment(p.Bucket)}, By: p.Actor, At: v.time(p.Started), Why: p.Why, Level: "note", Post: at + "/buckets/" + segment(p.Bucket) + "/demote"}
+	zones := p.Zones()
+	row.Zones = "everywhere"
+	if zones != nil {
+		row.Zones = strings.Join(zones, ", ")
+	}
+	switch p.State {
+	case rollout.Growing:
+		row.State, row.Growing = "growing", true
+	case rollout.Halted:
+		row.State, row.Level = "halted", "warn"
+	case rollout.RolledBack:
+		row.State, row.Level, row.Zones = "rolled back", "bad", "shadow everywhere"
+	case rollout.Done:
+		row.State, row.Level = "done", "good"
+	}
+	return row
+}
+
+func (s *server) apiHistory(v *visit) error {
+	name := v.r.PathValue("service")
+	p, err := s.past(v, name)
+	if err != nil {
+		return err
+	}
+	rows := cut(p.revisions, p.page)
+	if rows == nil {
+		rows = []rollout.Revision{}
+	}
+	if p.diff == nil {
+		p.diff = []rollout.Difference{}
+	}
+	if p.pins == nil {
+		p.pins = []rollout.Pin{}
+	}
+	promotions := []object{}
+	for _, one := range p.promotions {
+		promotions = append(promotions, promotionJSON(one))
+	}
+	doc := paged("revisions", rows, p.page, len(p.revisions))
+	doc["diff"] = object{"from": p.before.Hash, "to": p.after.Hash, "differences": p.diff}
+	doc["promotions"], doc["pins"] = promotions, p.pins
+	return answer(v, http.StatusOK, doc)
+}
+
+func (s *server) historyCSV(v *visit) error {
+	name := v.r.PathValue("service")
+	p, err := s.past(v, name)
+	if err != nil {
+		return err
+	}
+	var rows [][]string
+	for _, r := range cut(p.revisions, p.page) {
+		rows = append(rows, []string{r.Hash, stamp(r.At), r.Author, r.Actor, r.Subject, r.Run})
+	}
+	return sheet(v, name+"-history", []string{"commit", "at", "author", "actor", "subject", "run"}, rows)
+}
+
+func (s *server) formRollback(v *visit) error {
+	if err := form(v); err != nil {
+		return err
+	}
+	reason, err := reasonOf(v.r.PostFormValue("reason"))
+	if err != nil {
+		return invalid("A rollback needs a reason: the history shows it.")
+	}
+	name := v.r.PathValue("service")
+	if _, err := s.Rollouts.Rollback(v.ctx(), name, v.r.PostFormValue("to"), v.who.name, reason); err != nil {
+		return err
+	}
+	return v.back(serviceURL(name)+"/history", "rollback")
+}
+
+func (s *server) apiRollback(v *visit) error {
+	var in struct {
+		To     string `json:"to"`
+		Reason string `json:"reason"`
+	}
+	if err := read(v, &in); err != nil {
+		return err
+	}
+	reason, err := reasonOf(in.Reason)
+	if err != nil {
+		return invalid("A rollback needs a reason: the history shows it.")
+	}
+	commit, err := s.Rollouts.Rollback(v.ctx(), v.r.PathValue("service"), in.To, v.who.name, reason)
+	if err != nil {
+		return err
+	}
+	return answer(v, http.StatusOK, object{"commit": commit.Hash, "snapshot": commit.Version.String()})
+}
+
+func (s *server) formLiftPin(v *visit) error {
+	name := v.r.PathValue("service")
+	if err := s.Rollouts.LiftPin(v.ctx(), name, v.r.PathValue("pin"), v.who.name); err != nil {
+		return err
+	}
+	return v.back(serviceURL(name)+"/history", "lift")
+}
+
+func (s *server) apiLiftPin(v *visit) error {
+	if err := s.Rollouts.LiftPin(v.ctx(), v.r.PathValue("service"), v.r.PathValue("pin"), v.who.name); err != nil {
+		return err
+	}
+	v.w.WriteHeader(http.StatusNoContent)
+	return nil
+}
