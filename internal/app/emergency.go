@@ -305,7 +305,9 @@ func windowsOf(past []rlc.Override, service string, b *rlc.Bucket, key rlc.Key) 
 	return out
 }
 
-// stoppable puts proposals up, unless automation is stopped.
+// publisher puts proposals up, unless automation is stopped.
+func (a *App) publisher() planner.Publisher { return stoppable{a.reviews, a} }
+
 type stoppable struct {
 	planner.Publisher
 	app *App
