@@ -1,123 +1,127 @@
 package web
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
+	"errors"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 	"unicode"
 
-	"github.com/openrlc/rlc/web/ui"
+	"github.com/openrlc/rlc"
 )
+
+// Identities are the records of who signed in, of API tokens, and of acts.
+type Identities interface {
+	OpenSession(ctx context.Context, s rlc.Session, audit *rlc.AuditEntry) error
+	Session(ctx context.Context, id string) (rlc.Session, error)
+	RefreshSession(ctx context.Context, s rlc.Session) error
+	CloseSession(ctx context.Context, id string, audit *rlc.AuditEntry) (rlc.Session, error)
+	CreateToken(ctx context.Context, t rlc.Token, audit rlc.AuditEntry) error
+	TokenByHash(ctx context.Context, hash string) (rlc.Token, error)
+	Tokens(ctx context.Context, p rlc.Page) ([]rlc.Token, int, error)
+	UseToken(ctx context.Context, id string, at time.Time) error
+	RevokeToken(ctx context.Context, id string, at time.Time, audit rlc.AuditEntry) error
+	AddAudit(ctx context.Context, e rlc.AuditEntry) error
+	AuditLog(ctx context.Context, f rlc.AuditFilter, p rlc.Page) ([]rlc.AuditEntry, int, error)
+}
+
+// Provider vouches for people in a browser.
+type Provider interface {
+	Origin() string // where browsers are sent, scheme and host
+	Start(ctx context.Context, state, nonce, verifier string) (string, error)
+	Finish(ctx context.Context, code, iss, nonce, verifier string) (rlc.SignIn, error)
+	Again(ctx context.Context, grant []byte) (rlc.SignIn, error)
+}
+
+// Proxy vouches for people by a header. Trusted is about the connection.
+type Proxy interface {
+	Who(r *http.Request) (name string, groups []string, ok bool)
+	Trusted(r *http.Request) bool
+}
 
 // identity is who asks.
 type identity struct {
-	role   role
-	name   string // of an actor, for the history
-	cookie bool   // known by a session cookie, so a browser may be misled into asking
-	wrong  bool   // sent a bearer token that is not the server's
-	ended  bool   // sent a session cookie that stands for no session
+	role     role      // what routes it reaches
+	right    rlc.Right // what it may do there
+	name     string    // for the history; "" for anyone and on loopback
+	groups   []string  // that a provider or a proxy named
+	services []string  // of an API token: only these; empty: as right says
+	server   bool      // has the server's own token: everything
+	loopback bool      // a user of this machine, without credentials
+	cookie   bool      // known by what a browser sends by itself, so it may be misled into asking
+	wrong    bool      // sent a bearer token that is none
+	ended    bool      // sent a session cookie that stands for no session
+	err      error     // nobody could say who it is
 }
 
-const (
-	sessionLife = 12 * time.Hour
-	maxSessions = 1000
-	maxFailures = 10 // failed sign-ins a minute from one address
-)
-
-// sessions are the sign-ins of this process. Signing out, or a restart, ends
-// them here, whatever a browser keeps.
-type sessions struct {
-	now      func() time.Time
-	mu       sync.Mutex
-	byID     map[string]session
-	failures map[string]int
-	minute   time.Time
-}
-
-type session struct {
-	name  string
-	until time.Time
-}
-
-func (s *sessions) open(name string) string {
-	id := rand.Text()
-	now := s.now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.byID == nil {
-		s.byID = map[string]session{}
+// reach is the role of somebody with a right.
+func reach(r rlc.Right) role {
+	if r == rlc.MayRead {
+		return viewer
 	}
-	for k, old := range s.byID {
-		if now.After(old.until) {
-			delete(s.byID, k)
-		}
-	}
-	for k := range s.byID { // too many: any one makes room
-		if len(s.byID) < maxSessions {
-			break
-		}
-		delete(s.byID, k)
-	}
-	s.byID[id] = session{name, now.Add(sessionLife)}
-	return id
+	return actor
 }
 
-func (s *sessions) find(id string) (session, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	found, ok := s.byID[id]
-	return found, ok && s.now().Before(found.until)
-}
-
-func (s *sessions) close(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.byID, id)
-}
-
-// throttled reports whether addr has failed too often this minute; fail counts
-// one more failure.
-func (s *sessions) throttled(addr string, fail bool) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if m := s.now().Truncate(time.Minute); s.failures == nil || !m.Equal(s.minute) || len(s.failures) > 10_000 {
-		s.minute, s.failures = m, map[string]int{}
-	}
-	if fail {
-		s.failures[addr]++
-	}
-	return s.failures[addr] > maxFailures
-}
-
-// identify finds out who asks: an actor by token or session, a viewer on
-// loopback, else anyone. A loopback request that names a foreign host (a
-// rebound DNS name) or that a proxy passed on is no loopback request.
+// identify finds out who asks: by token, session, or trusted proxy; without an
+// identity provider a viewer on loopback; else anyone. A loopback request that
+// names a foreign host (a rebound DNS name) or that a proxy passed on is no
+// loopback request.
 func (s *server) identify(r *http.Request) identity {
 	if bearer, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
-		if s.isToken(bearer) {
-			return identity{role: actor, name: "token"}
-		}
-		return identity{role: anyone, wrong: true}
+		return s.byToken(r.Context(), bearer)
 	}
 	ended := false
-	if c, err := r.Cookie(cookieName(r)); err == nil {
-		if found, ok := s.sessions.find(c.Value); ok {
-			return identity{role: actor, name: found.name, cookie: true}
+	if c, err := r.Cookie(s.cookieName(r)); err == nil {
+		found, err := s.session(r.Context(), c.Value)
+		if err == nil {
+			return s.bySession(found)
+		}
+		if !errors.Is(err, rlc.ErrNotFound) {
+			return identity{role: anyone, err: err}
 		}
 		ended = true
 	}
-	if loopback(r) {
-		return identity{role: viewer, ended: ended}
+	if s.Proxy != nil {
+		if name, groups, ok := s.Proxy.Who(r); ok {
+			name = personName(name)
+			right := s.right(name, groups)
+			return identity{role: reach(right), right: right, name: name, groups: groups, cookie: true}
+		}
+	}
+	if s.Proxy == nil && s.Provider == nil && loopback(r) {
+		return identity{role: viewer, right: rlc.MayRead, loopback: true, ended: ended}
 	}
 	return identity{role: anyone, ended: ended}
+}
+
+func (s *server) byToken(ctx context.Context, bearer string) identity {
+	if s.isToken(bearer) {
+		return identity{role: actor, right: rlc.MayAdmin, name: "token", server: true}
+	}
+	t, err := s.token(ctx, bearer)
+	switch {
+	case errors.Is(err, rlc.ErrNotFound):
+		return identity{role: anyone, wrong: true}
+	case err != nil:
+		return identity{role: anyone, err: err}
+	}
+	return identity{role: reach(t.Right), right: t.Right, name: "token " + t.Name, services: t.Services}
+}
+
+func (s *server) bySession(found rlc.Session) identity {
+	if found.Via == s.via() {
+		return identity{role: actor, right: rlc.MayAdmin, name: found.Name, server: true, cookie: true}
+	}
+	right := s.right(found.Name, found.Groups)
+	return identity{role: reach(right), right: right, name: found.Name, groups: found.Groups, cookie: true}
 }
 
 func loopback(r *http.Request) bool {
@@ -155,14 +159,20 @@ func (s *server) isToken(given string) bool {
 func (s *server) admit(v *visit, r route) error {
 	switch {
 	case r.role == anyone:
-	case (v.who.role == anyone || r.role == actor) && v.who.wrong:
+	case v.who.err != nil:
+		return v.who.err
+	case v.who.wrong:
 		// Another sentence than "sign in": whoever sends a token believes in it.
 		return fault{status: http.StatusUnauthorized, title: "That is not the token", detail: "That is not the token."}
-	case (v.who.role == anyone || r.role == actor && v.who.role != actor) && v.who.ended:
-		return fault{status: http.StatusUnauthorized, title: "The session has ended", detail: "Sign in again with the token."}
+	case (v.who.role == anyone || r.role != viewer && v.who.role != actor) && v.who.ended:
+		return fault{status: http.StatusUnauthorized, title: "The session has ended", detail: "Sign in again."}
+	case v.who.role == anyone && (s.Provider != nil || s.Proxy != nil):
+		return fault{status: http.StatusUnauthorized, detail: "Reading needs a sign-in or a token."}
 	case v.who.role == anyone:
 		return fault{status: http.StatusUnauthorized, detail: "Reading from another machine needs the token."}
-	case r.role == actor && v.who.role != actor:
+	case r.role != viewer && v.who.role != actor && v.who.name != "":
+		return s.refuse(v, fault{status: http.StatusForbidden, detail: "You may read. Acting is for the owners of a service and for on-call."})
+	case r.role != viewer && v.who.role != actor:
 		return fault{status: http.StatusUnauthorized, detail: "Acting needs the token: sign in, or send it as a bearer token."}
 	}
 	if v.r.Method == http.MethodGet || v.r.Method == http.MethodHead {
@@ -178,64 +188,6 @@ func (s *server) admit(v *visit, r route) error {
 		return fault{status: http.StatusUnsupportedMediaType, detail: "Compressed request bodies are not accepted."}
 	}
 	return nil
-}
-
-func cookieName(r *http.Request) string {
-	if r.TLS != nil {
-		return "__Host-rlc_session"
-	}
-	return "rlc_session"
-}
-
-func (s *server) login(v *visit) error {
-	return s.loginForm(v, http.StatusOK, ui.Login{Next: local(v.r.URL.Query().Get("next"))})
-}
-
-func (s *server) loginForm(v *visit, status int, view ui.Login) error {
-	view.Off = s.Token == ""
-	f, err := s.frame(v, "Sign in", "")
-	if err != nil {
-		return err
-	}
-	return s.render(v, status, ui.LoginPage(f, view))
-}
-
-func (s *server) signIn(v *visit) error {
-	if err := form(v); err != nil {
-		return err
-	}
-	next, name := local(v.r.PostFormValue("next")), personName(v.r.PostFormValue("name"))
-	addr, _, _ := net.SplitHostPort(v.r.RemoteAddr)
-	if s.sessions.throttled(addr, false) {
-		v.w.Header().Set("Retry-After", "60")
-		return fault{status: http.StatusTooManyRequests, detail: "Too many failed attempts. Wait a minute."}
-	}
-	if !s.isToken(v.r.PostFormValue("token")) {
-		s.sessions.throttled(addr, true)
-		return s.loginForm(v, http.StatusUnauthorized, ui.Login{Next: next, User: name, Error: "That is not the token."})
-	}
-	if old, err := v.r.Cookie(cookieName(v.r)); err == nil {
-		s.sessions.close(old.Value)
-	}
-	s.setSession(v, s.sessions.open(name), int(sessionLife.Seconds()))
-	http.Redirect(v.w, v.r, next, http.StatusSeeOther)
-	return nil
-}
-
-func (s *server) signOut(v *visit) error {
-	if c, err := v.r.Cookie(cookieName(v.r)); err == nil {
-		s.sessions.close(c.Value)
-	}
-	s.setSession(v, "", -1)
-	http.Redirect(v.w, v.r, "/", http.StatusSeeOther)
-	return nil
-}
-
-func (s *server) setSession(v *visit, value string, age int) {
-	http.SetCookie(v.w, &http.Cookie{
-		Name: cookieName(v.r), Value: value, Path: "/", MaxAge: age,
-		HttpOnly: true, Secure: v.r.TLS != nil, SameSite: http.SameSiteLaxMode,
-	})
 }
 
 // local is a path of this server to go on to; anything else becomes /.
