@@ -117,6 +117,9 @@ func (s *server) bucketHead(t *truth, r *row) ui.Head {
 	} else if r.bucket.Line > 0 {
 		h.Facts = append(h.Facts, ui.Link{Text: fmt.Sprintf("policy.yaml:%d", r.bucket.Line)})
 	}
+	if l, ok := loopOf(t.name, r.bucket); ok {
+		h.Facts = append(h.Facts, l)
+	}
 	return h
 }
 

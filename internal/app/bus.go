@@ -33,7 +33,7 @@ func (a *App) openEnforcers() (err error) {
 	if a.Config.Redis.URL.IsSet() {
 		name = ""
 	}
-	a.Enforcer, err = enforcer.New(enforcer.Config{Name: "embedded", StateDir: filepath.Join(a.Config.Data, "enforcer"), Registerer: a.Registry, Log: a.log})
+	a.Enforcer, err = enforcer.New(enforcer.Config{Name: "embedded", StateDir: filepath.Join(a.Config.Data, "enforcer"), Registerer: a.Registry, Loop: a.loop.client, Log: a.log})
 	if err != nil {
 		return fmt.Errorf("embedded enforcer: %w", err)
 	}

@@ -99,7 +99,7 @@ var services = []struct {
 		{caller: "web-frontend", procedure: "List", trace: taxi, scale: 5, noise: 0.1, variant: 4, event: pastStorm},
 	}},
 	{"recommend", []traffic{
-		{caller: "feature-builder", procedure: "Batch", trace: machine, scale: 0.04, noise: 0.03},
+		{caller: "feature-builder", procedure: "Batch", trace: machine, scale: 0.04, base: 60, noise: 0.03}, // never idle: the surge on the loop
 		{caller: "mobile-gateway", procedure: "Rank", trace: mongoA, scale: 0.01, noise: 0.03, variant: 1},
 		{caller: "web-frontend", procedure: "Rank", trace: taxi, scale: 20, noise: 0.1, variant: 5},
 	}},
@@ -227,6 +227,12 @@ type RetryStorm struct {
 // Storm is the one of the demo: a steady caller, so that at any hour what it
 // offers is far above a quota made of its past.
 func Storm() RetryStorm { return RetryStorm{Service: "catalog", Caller: "price-watch", Factor: 6} }
+
+// Surge is the caller whose limit is held by the loop, at more than the limit at
+// any hour: what the loop drops of it, or would, is to be seen at once.
+func Surge() RetryStorm {
+	return RetryStorm{Service: "recommend", Caller: "feature-builder", Factor: 8}
+}
 
 //go:embed all:config
 var configFiles embed.FS

@@ -16,6 +16,7 @@ import (
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/enforcer"
+	"github.com/openrlc/rlc/enforcer/loop"
 	"github.com/openrlc/rlc/gitsync"
 	"github.com/openrlc/rlc/internal/app"
 	"github.com/openrlc/rlc/internal/config"
@@ -39,7 +40,7 @@ type Options struct {
 	Ready    io.Writer // gets "ready: http://…"
 	Progress io.Writer // gets what goes on
 	Log      *slog.Logger
-	// Storm turns the retry storm of one caller on or off; on by default.
+	// Calm leaves out the retry storm of one caller and the surge of another.
 	Calm bool
 }
 
@@ -48,14 +49,20 @@ type Options struct {
 func Run(ctx context.Context, o Options) error {
 	say := func(format string, args ...any) { fmt.Fprintf(o.Progress, format+"\n", args...) }
 	now := time.Now()
+	hot := loop.NewClient(loop.ClientConfig{Node: node})
 	a, err := app.Open(ctx, config.Server{Listen: o.Listen, Data: o.Data}, app.Options{
 		Log: o.Log, Files: ConfigFiles(), Author: gitsync.Person{Name: "Dana Demo", Email: "dana@demo.invalid"},
-		RecordFrom: now.Truncate(time.Minute).Add(bridge - 30*time.Second),
+		RecordFrom: now.Truncate(time.Minute).Add(bridge - 30*time.Second), Loop: hot,
 	})
 	if err != nil {
 		return err
 	}
 	defer a.Close()
+	tiers, err := openRatios(a, hot, o.Log)
+	if err != nil {
+		return err
+	}
+	defer tiers.Close()
 
 	if err := backfill(ctx, a, now, say); err != nil {
 		if ctx.Err() != nil {
@@ -65,6 +72,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.Serve(ctx) })
+	g.Go(func() error { return tiers.run(ctx) })
 	quotas := make(chan struct{}) // closed when the first quotas are live
 	g.Go(func() error {
 		select {
@@ -230,13 +238,14 @@ func until(ctx context.Context, ok func() bool) error {
 }
 
 // replay sends live traffic through the enforcer until ctx ends: each series at
-// its own rate, evenly random, one caller in a retry storm.
+// its own rate, evenly random, one caller in
+// a retry storm, another in a surge on the loop.
 func replay(ctx context.Context, e *enforcer.Enforcer, storm bool) error {
 	const every = 50 * time.Millisecond
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	series := Series(time.Now())
-	caller := Storm()
+	surges := []RetryStorm{Storm(), Surge()}
 	random := rand.New(rand.NewPCG(1, 2))
 	last := time.Now()
 	for {
@@ -250,8 +259,10 @@ func replay(ctx context.Context, e *enforcer.Enforcer, storm bool) error {
 			for i := range series {
 				s := &series[i]
 				rate := s.Rate(now)
-				if storm && s.Service == caller.Service && s.Caller == caller.Caller {
-					rate *= caller.Factor
+				for _, c := range surges {
+					if storm && s.Service == c.Service && s.Caller == c.Caller {
+						rate *= c.Factor
+					}
 				}
 				for range arrivals(random, rate*elapsed) {
 					e.Decide(enforcer.Request{Service: s.Service, Attributes: rlc.Attributes{"caller": s.Caller, "procedure": s.Procedure}, Cost: 1})
