@@ -185,7 +185,7 @@ type ServiceRow struct {
 // Tabs are a service's pages.
 type Tabs struct {
 	Quotas, Shadow, Proposals, History Link
-	At                        string
+	At                                 string
 }
 
 // Service is the page /services/{service}.
