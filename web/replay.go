@@ -31,7 +31,6 @@ type replayed struct {
 	caps        int            // index of the first cap among the counters
 	without     int            // quotas without stored history in the window
 	limits      map[string]int // counters by quota ID
-	notes       []string
 }
 
 // replayAll reads all series of a service and replays them against its quotas

@@ -5,11 +5,13 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 var buildFlags = []string{"-tags", "fault"}
@@ -122,5 +124,19 @@ func (p *process) signal(s syscall.Signal) {
 	p.t.Helper()
 	if err := p.cmd.Process.Signal(s); err != nil {
 		p.t.Fatal(err)
+	}
+}
+
+// died waits for a process that was killed from inside.
+func (p *process) died() {
+	p.t.Helper()
+	select {
+	case err := <-p.ended:
+		p.ended <- err
+		if exit, ok := err.(*exec.ExitError); !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+			p.t.Fatalf("ended with %v, not killed\n%s", err, p.log)
+		}
+	case <-time.After(2 * time.Minute):
+		p.t.Fatalf("the fault point was not reached:\n%s", p.log)
 	}
 }

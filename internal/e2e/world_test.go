@@ -406,20 +406,6 @@ func (p *process) stop() {
 	}
 }
 
-// died waits for a process that was killed from inside.
-func (p *process) died() {
-	p.t.Helper()
-	select {
-	case err := <-p.ended:
-		p.ended <- err
-		if exit, ok := err.(*exec.ExitError); !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-			p.t.Fatalf("ended with %v, not killed\n%s", err, p.log)
-		}
-	case <-time.After(2 * time.Minute):
-		p.t.Fatalf("the fault point was not reached:\n%s", p.log)
-	}
-}
-
 // ask is the status and body of an answer; 0 where there is none.
 func ask(method, url string, body any) (int, string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
