@@ -72,7 +72,11 @@ func (s *server) history(v *visit) error {
 		view.Diff = append(view.Diff, differenceRow(d))
 	}
 	for _, one := range p.promotions[:min(len(p.promotions), 10)] {
-		view.Promotions = append(view.Promotions, promotionRow(v, at, one))
+		row := promotionRow(v, at, one)
+		if t.service == nil || t.service.Bucket(one.Bucket) == nil {
+			row.Bucket.URL, row.Growing = "", false // it is no longer in the policy
+		}
+		view.Promotions = append(view.Promotions, row)
 	}
 	for _, pin := range p.pins {
 		view.Pins = append(view.Pins, ui.PinRow{Quota: pin.Quota, Limit: limitText(&pin.Limit), By: pin.Actor, Reason: pin.Reason, At: v.time(pin.At), Post: at + "/pins/" + pin.ID + "/lift"})
