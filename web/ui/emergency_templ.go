@@ -592,7 +592,7 @@ func overrideForm(v Emergency) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 62, "\" size=\"6\" placeholder=\"90m, 3h; ≤ 168h\" autocomplete=\"off\"></span></div></fieldset><div class=\"field\"><label for=\"ew\">Reason, required</label> <input id=\"ew\" name=\"reason\" value=\"")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 62, "\" size=\"8\" placeholder=\"90m, 3h\" autocomplete=\"off\"></span></div></fieldset><div class=\"field\"><label for=\"ew\">Reason, required</label> <input id=\"ew\" name=\"reason\" value=\"")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
