@@ -89,6 +89,7 @@ func main() {
 	for i, c := range all {
 		fmt.Printf("%-44s %10.1f %8.0f %14.2f\n", c.name, medians[i].ns, medians[i].allocs, medians[i].ns/reference)
 	}
+	shared(100_000)
 	fmt.Printf("\nload average %s\n", load())
 }
 

@@ -23,7 +23,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/openrlc/rlc/enforcer"
+	"github.com/openrlc/rlc/enforcer/redis"
 	"github.com/openrlc/rlc/enforcer/rls"
+	"github.com/openrlc/rlc/internal/distribute/redistest"
 )
 
 // TestMain lets the test binary be a server of its own, so that its processor
@@ -64,7 +66,17 @@ func benchServer(kind string) error {
 		go func() { served <- server.Serve(l) }()
 		context.AfterFunc(ctx, server.Stop)
 	} else {
-		e, err := enforcer.New(enforcer.Config{})
+		var counter enforcer.Counter
+		if strings.HasPrefix(kind, "redis") {
+			c, err := redis.New(redis.Config{URL: os.Getenv("RLS_BENCH_REDIS"), Strict: kind == "redis strict"})
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			go func() { _ = c.Run(ctx) }() // ends with ctx; the process ends with it
+			counter = c
+		}
+		e, err := enforcer.New(enforcer.Config{Counter: counter})
 		if err != nil {
 			return err
 		}
@@ -101,14 +113,14 @@ type benched struct {
 	late    atomic.Int64
 }
 
-func launch(b *testing.B, kind string) *benched {
+func launch(b *testing.B, kind, redis string) *benched {
 	b.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		b.Fatal(err)
 	}
 	cmd := exec.CommandContext(b.Context(), self)
-	cmd.Env = append(os.Environ(), "RLS_BENCH_SERVER="+kind)
+	cmd.Env = append(os.Environ(), "RLS_BENCH_SERVER="+kind, "RLS_BENCH_REDIS="+redis)
 	cmd.Stderr = os.Stderr
 	s := &benched{}
 	if s.in, err = cmd.StdinPipe(); err != nil {
@@ -185,10 +197,11 @@ func (s *benched) load(b *testing.B, n int64) time.Duration {
 // passes. It takes no notice of b.N.
 func BenchmarkServer(b *testing.B) {
 	const passes, requests = 5, 10_000
-	kinds := []string{"empty", "in process", "deadline", "headers"}
+	kinds := []string{"empty", "in process", "deadline", "headers", "redis leased", "redis strict"}
+	shared := redistest.Start(b)
 	servers, took := map[string]*benched{}, map[string][]time.Duration{}
 	for _, k := range kinds {
-		servers[k] = launch(b, k)
+		servers[k] = launch(b, k, shared.URL())
 		servers[k].load(b, requests/4) // connections, pools and caches are warm
 	}
 	for range passes {
