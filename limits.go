@@ -115,7 +115,7 @@ const (
 
 // Cost is how many tokens requests of a bucket take. The zero value is 1 each.
 type Cost struct {
-	Procedures map[string]int64 // by procedure, at least 0; 1 where it is not listed
+	Procedures map[string]int64 // by procedure, at least 1; 1 where it is not listed
 	Header     string           // response header that tells the cost afterwards; "" for none
 	Reserve    int64            // taken until then, at least 1
 }

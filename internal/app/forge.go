@@ -187,7 +187,8 @@ func (a *App) underReview(ctx context.Context, state rlc.ProposalState) ([]rlc.P
 }
 
 // closeReview closes a decided proposal's review on the forge. The decision
-// stands whether or not the forge hears of it: the follower tries again.
+// stands whether or not the forge hears of it; one that could not be closed is
+// logged, and closed by hand.
 func (a *App) closeReview(ctx context.Context, p rlc.Proposal) {
 	if err := a.reviews.CloseReview(ctx, p); err != nil && !errors.Is(err, context.Canceled) {
 		a.log.Warn("the review was not closed on the forge", "proposal", p.ID, "error", err)
