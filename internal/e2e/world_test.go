@@ -88,7 +88,7 @@ prometheus: {url: %s}
 repository: {url: %s, ca_file: %s}
 redis: {url: %s}
 poll: 200ms
-schedule: "@every 1m"
+schedule: "17 3 * * *"
 `, token, w.dsn, w.promURL, w.git.url(), w.git.ca, w.redis.URL()))
 	return w
 }
