@@ -260,8 +260,7 @@ func (p *Planner) Run(ctx context.Context, ask Ask) (rlc.Run, error) {
 		case err != nil:
 			return run, err
 		case found && begun.Stage == rlc.Claimed:
-			begun.Commit, begun.Total, begun.Held, begun.Detail = run.Commit, old.Total, old.Held, "run "+old.ID+" had read this commit already"
-			return begun, p.finish(ctx, &begun)
+			return begun, p.finishRepeat(ctx, &begun, old)
 		case found:
 			claimed(old)
 			return old, nil
@@ -344,6 +343,16 @@ func (p *Planner) resume(ctx context.Context, run rlc.Run) error {
 		_, err := p.carry(ctx, run, nil, nil, nil)
 		return err
 	}
+	head, headErr := p.head(ctx)
+	if headErr == nil {
+		run.Commit = head.commit.Hash
+		switch old, found, err := p.repeated(ctx, run); {
+		case err != nil:
+			return err
+		case found:
+			return p.finishRepeat(ctx, &run, old)
+		}
+	}
 	newer, err := p.overtaken(ctx, run)
 	if err != nil {
 		return err
@@ -352,7 +361,6 @@ func (p *Planner) resume(ctx context.Context, run rlc.Run) error {
 		run.Detail = failedBy + "it was interrupted, and " + newer + " has taken its place"
 		return p.finish(ctx, &run)
 	}
-	head, headErr := p.head(ctx)
 	if headErr == nil && !head.has(run.Service) {
 		run.Detail = failedBy + "the service is no longer in the config repository"
 		return p.finish(ctx, &run)
@@ -479,6 +487,12 @@ func (p *Planner) repeated(ctx context.Context, run rlc.Run) (old rlc.Run, found
 		}
 	}
 	return rlc.Run{}, false, nil
+}
+
+// finishRepeat ends a claimed run that would only repeat old: nothing failed.
+func (p *Planner) finishRepeat(ctx context.Context, run *rlc.Run, old rlc.Run) error {
+	run.Commit, run.Total, run.Held, run.Detail = old.Commit, old.Total, old.Held, "run "+old.ID+" had read this commit already"
+	return p.finish(ctx, run)
 }
 
 // overtaken returns the id of a newer run that has computed what run would, or

@@ -394,6 +394,39 @@ func TestAnotherRunTakesOverWhatCouldNotBePublished(t *testing.T) {
 	}
 }
 
+// A run for a commit that was claimed and not begun, and whose commit another run
+// has read meanwhile, failed nothing: it ends well, without a second reading.
+func TestAClaimedRunWhoseCommitAnotherReadEndsWell(t *testing.T) {
+	for _, replace := range []struct {
+		name string
+		by   func(*world, planner.Ask) (rlc.Run, error)
+	}{
+		{"after a restart", func(w *world, ask planner.Ask) (rlc.Run, error) {
+			if err := w.planner.Resume(t.Context()); err != nil {
+				return rlc.Run{}, err
+			}
+			return w.db.RunByID(t.Context(), planner.RunID(ask))
+		}},
+		{"when its turn comes", func(w *world, ask planner.Ask) (rlc.Run, error) { return w.planner.Run(t.Context(), ask) }},
+	} {
+		t.Run(replace.name, func(t *testing.T) {
+			w := shop(t)
+			ask := planner.Ask{Trigger: rlc.ByConfig, Slot: "abc", Service: "shop", Now: now.Add(-2 * time.Second)}
+			if _, err := w.planner.Claim(t.Context(), ask); err != nil {
+				t.Fatal(err)
+			}
+			later := w.cron()
+			got, err := replace.by(w, ask)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Stage != rlc.Finished || got.Result != rlc.ResultOK || got.Detail != "run "+later.ID+" had read this commit already" || w.history.reads != 1 || got.Commit != later.Commit {
+				t.Errorf("replaced: %+v", got)
+			}
+		})
+	}
+}
+
 func TestProgressAndClaimAreTold(t *testing.T) {
 	w := shop(t)
 	w.repo.commit(now.Add(-50*day), policy("geo", "  - {name: all}\n"))
