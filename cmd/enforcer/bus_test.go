@@ -16,10 +16,10 @@ import (
 )
 
 // publisher is what rlc does: it leads, publishes, and hears enforcers.
-func publisher(t *testing.T, url string) *distribute.Redis {
+func publisher(t *testing.T, url, prefix string) *distribute.Redis {
 	t.Helper()
 	b, err := distribute.NewRedis(distribute.RedisConfig{
-		URL: url, Epoch: func() uint64 { return 7 }, Check: enforcer.Check,
+		URL: url, Prefix: prefix, Epoch: func() uint64 { return 7 }, Check: enforcer.Check,
 		Poll: 100 * time.Millisecond, Repeat: 200 * time.Millisecond,
 	})
 	if err != nil {
@@ -72,7 +72,7 @@ func TestTwoEnforcersFollowOneBusAndOutliveIt(t *testing.T) {
 	secret, state := t.TempDir(), t.TempDir()
 	write(t, secret, "password", "s3cret\n")
 	write(t, secret, "url", "redis://:s3cret@"+redis.Addr()+"/0\n")
-	rlcSide := publisher(t, "redis://:s3cret@"+redis.Addr())
+	rlcSide := publisher(t, "redis://:s3cret@"+redis.Addr(), "")
 
 	one := launchEnv(t, []string{"RLC_REDIS_FILE=" + filepath.Join(secret, "password")}, "--local-counters", "--redis", redis.URL(), "--name", "e1", "--zone", "z1", "--state", state)
 	two := launchEnv(t, []string{"RLC_REDIS_FILE=" + filepath.Join(secret, "url")}, "--local-counters", "--name", "e2", "--zone", "z2")
@@ -120,6 +120,31 @@ func TestTwoEnforcersFollowOneBusAndOutliveIt(t *testing.T) {
 		p.stop()
 		if strings.Contains(p.logged(), "s3cret") {
 			t.Errorf("the password is in the log:\n%s", p.logged())
+		}
+	}
+}
+
+// Two installations share a Redis by different prefixes: each enforcer follows
+// its own, and its counters are named so too.
+func TestAnEnforcerFollowsThePrefixItIsGiven(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	ours, others := publisher(t, redis.URL(), "ours:"), publisher(t, redis.URL(), "others:")
+	if err := others.Publish(t.Context(), busSnapshot(9, 50)); err != nil {
+		t.Fatal(err)
+	}
+	if err := ours.Publish(t.Context(), busSnapshot(1, 2)); err != nil {
+		t.Fatal(err)
+	}
+	one := launch(t, "--redis", redis.URL(), "--redis-prefix", "ours:", "--strict", "--name", "e1")
+	acknowledged(t, ours, "e1  7.1")
+	one.snapshot("7.1")
+	if got := one.outcomes(3); got != "admit admit drop" {
+		t.Errorf("burst 2: %s", got)
+	}
+	for _, key := range redis.Do("KEYS", "*") {
+		if !strings.HasPrefix(key, "ours:") && !strings.HasPrefix(key, "others:") {
+			t.Errorf("key %q bears no prefix", key)
 		}
 	}
 }

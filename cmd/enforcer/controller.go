@@ -41,6 +41,8 @@ func control(ctx context.Context, args []string, env func(string) string, stdout
 	f.StringVar(&t.http, "http", "127.0.0.1:8086", "`address` of /v1/loop, /metrics and /healthz, or off")
 	f.StringVar(&source.Dir, "config-dir", "", "`folder` with a checkout of the config repository, read again each second")
 	f.StringVar(&source.Redis, "redis", "", "`URL` of the Redis that carries snapshots; RLC_REDIS_FILE as for serve")
+	f.StringVar(&source.Prefix, "redis-prefix", "", "`text` that all keys in Redis begin with: the redis.prefix of rlc (default rlc:)")
+	f.StringVar(&source.CAFile, "redis-ca", "", "PEM `file` of the authorities of a rediss:// server (default the system's)")
 	f.StringVar(&state, "state", "", "`folder` for the last good snapshot and overrides; with --config-dir it also keeps the\nnumber of the snapshot, which must not fall: give one")
 	f.StringVar(&zones, "zones", "", "`names` of the zones, split by commas, that a new controller waits for, at most 10 s (default those heard within 1.5 s)")
 	f.DurationVar(&release, "release-after", 0, "`duration` after which a silent zone's share is given to the others; 0 never: a zone that is\ncut off goes on using it")

@@ -69,6 +69,8 @@ func TestCommandsAnswerWithTheirExitCodes(t *testing.T) {
 		{"serve", "RLC_REDIS_FILE=" + secret, 3, "holds no redis:// or rediss:// URL"},
 		{"serve --redis redis://localhost", "RLC_REDIS_FILE=" + whole, 3, "--redis gives one too"},
 		{"serve --config-dir . --strict", "", 3, "are for counters in --redis"},
+		{"serve --config-dir . --redis-ca x.pem", "", 3, "belong to --redis"},
+		{"serve --redis rediss://localhost --redis-ca not-there.pem", "", 3, "authorities of Redis: open not-there.pem"},
 		{"serve --redis redis://localhost --strict --local-counters", "", 3, "exclude each other"},
 		{"serve --config-dir . --http off --grpc off", "", 3, "both off"},
 		{"serve --config-dir . --grpc 0.0.0.0:0", "", 3, "--grpc 0.0.0.0:0 can be reached from other machines"},

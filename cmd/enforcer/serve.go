@@ -22,6 +22,7 @@ import (
 	"github.com/openrlc/rlc/enforcer/redis"
 	"github.com/openrlc/rlc/enforcer/rls"
 	"github.com/openrlc/rlc/internal/mtls"
+	"github.com/openrlc/rlc/internal/redisconn"
 )
 
 // observe hears decisions; nil for nobody.
@@ -95,7 +96,11 @@ func (s *server) counter() (*redis.Counter, error) {
 	if s.redis == "" || s.localCounters {
 		return nil, nil
 	}
-	c, err := redis.New(redis.Config{URL: s.settings.redis, PasswordFile: s.redisPassword, Strict: s.strict, Log: s.log})
+	roots, err := redisconn.Authorities(s.redisCA)
+	if err != nil {
+		return nil, err
+	}
+	c, err := redis.New(redis.Config{URL: s.settings.redis, PasswordFile: s.redisPassword, Prefix: s.redisPrefix, RootCAs: roots, Strict: s.strict, Log: s.log})
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +141,7 @@ func (s *server) source() (*follow.Source, error) {
 		c.RemovedBy = "--allow-removals"
 	}
 	if s.configDir == "" {
-		c.Redis, c.PasswordFile = s.redis, s.redisPassword
+		c.Redis, c.PasswordFile, c.Prefix, c.CAFile = s.redis, s.redisPassword, s.redisPrefix, s.redisCA
 	}
 	return follow.New(c, s.enforcer)
 }

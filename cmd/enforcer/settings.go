@@ -19,6 +19,7 @@ type settings struct {
 	configDir             string
 	allowRemovals         bool
 	redis, redisPassword  string // the URL and the file with its password
+	redisPrefix, redisCA  string
 	localCounters, strict bool
 	state, killFile       string
 	name, zone, region    string
@@ -67,6 +68,8 @@ func (s *settings) flags() *flag.FlagSet {
 	f.Float64Var(&s.accessLogShare, "access-log-share", 0, "`share` of all decisions that is logged, 0 to 1")
 	f.IntVar(&s.accessLogRefusals, "access-log-refusals", 100, "drops and virtual drops logged beside that share, at most so `many` a second")
 	f.BoolVar(&s.verbose, "verbose", false, "log more")
+	f.StringVar(&s.redisPrefix, "redis-prefix", "", "`text` that all keys in Redis begin with: the redis.prefix of rlc (default rlc:)")
+	f.StringVar(&s.redisCA, "redis-ca", "", "PEM `file` of the authorities that may sign the certificate of a rediss:// server (default the system's)")
 	f.StringVar(&s.aggregator, "aggregator", "", "`address` of the zone's aggregator, for drop_ratio buckets; without --config-dir and --redis it also\nbrings snapshots and overrides")
 	f.StringVar(&s.aggregatorCA, "aggregator-ca", "", "`file` with the PEM authorities of the aggregator, which is then shown --tls-cert; without it the stream is in clear")
 	return f
@@ -159,6 +162,8 @@ func (s *settings) check() error {
 		return invalid("--allow-removals is for --config-dir; from a bus, removals bear the names of the people who made them")
 	case s.redis == "" && (s.strict || s.localCounters):
 		return invalid("--strict and --local-counters are for counters in --redis")
+	case s.redis == "" && (s.redisPrefix != "" || s.redisCA != ""):
+		return invalid("--redis-prefix and --redis-ca belong to --redis")
 	case s.strict && s.localCounters:
 		return invalid("--strict and --local-counters exclude each other")
 	case s.http == off && s.grpc == off:

@@ -3,16 +3,13 @@ package main
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/openrlc/rlc"
-	"github.com/openrlc/rlc/internal/app"
 	"github.com/openrlc/rlc/internal/promhistory"
-	"github.com/openrlc/rlc/internal/store"
 	"github.com/openrlc/rlc/policies"
 	"github.com/openrlc/rlc/quotafile"
 )
@@ -27,7 +24,7 @@ type examined struct {
 }
 
 func doctorCommand() *cobra.Command {
-	var repo, service, bearer, ca string
+	var repo, service string
 	c := &cobra.Command{
 		Use:   "doctor --prometheus URL --repo DIR [--service S]",
 		Short: "What is wrong with a history source, and what reading it will cost",
@@ -42,22 +39,8 @@ of an HA pair) may come from the configuration of rlc serve, by --config.`,
 		Example: "  rlc doctor --prometheus http://prometheus:9090 --repo . --service checkout\n  rlc doctor --config /etc/rlc/rlc.yaml --repo .",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			settings := loadConfig(c)
-			if err := settings.Err(); err != nil {
-				for _, p := range settings.Problems {
-					fmt.Fprintln(c.ErrOrStderr(), p)
-				}
-				return exit{exitInvalid, err}
-			}
-			from, err := app.History(settings.Server.Prometheus)
-			if err != nil {
-				return exit{exitInvalid, err}
-			}
-			if url, _ := c.Flags().GetString("prometheus"); url != "" {
-				from.URL = url
-			}
-			if from.URL == "" || repo == "" {
-				return exit{exitInvalid, fmt.Errorf("--prometheus (or prometheus.url by --config) and --repo are required; see %q", "rlc doctor --help")}
+			if repo == "" {
+				return exit{exitInvalid, fmt.Errorf("--repo is required; see %q", "rlc doctor --help")}
 			}
 			parsed, err := readRepository(repo)
 			if err != nil {
@@ -66,29 +49,11 @@ of an HA pair) may come from the configuration of rlc serve, by --config.`,
 			if service != "" && parsed.Service(service) == nil {
 				return exit{exitInvalid, fmt.Errorf("%s has no valid service %q; see rlc validate %s", repo, service, repo)}
 			}
-			// Sketches go to a store that is thrown away.
-			dir, err := os.MkdirTemp("", "rlc-doctor-")
+			history, done, err := openHistory(c)
 			if err != nil {
 				return err
 			}
-			defer os.RemoveAll(dir)
-			records, err := store.Open(c.Context(), "sqlite:"+filepath.Join(dir, "doctor.db"))
-			if err != nil {
-				return err
-			}
-			defer records.Close()
-			from.Store, from.Log = records, logger(c)
-			if bearer != "" {
-				from.Auth.TokenFile = bearer
-			}
-			if ca != "" {
-				from.TLS.CAFile = ca
-			}
-			history, err := promhistory.New(from)
-			if err != nil {
-				return exit{exitInvalid, err}
-			}
-			defer history.Close()
+			defer done()
 			var all []examined
 			failed := 0
 			for _, s := range parsed.Services {
@@ -127,12 +92,9 @@ of an HA pair) may come from the configuration of rlc serve, by --config.`,
 			return nil
 		},
 	}
-	c.Flags().String("prometheus", "", "the Prometheus to check")
-	c.Flags().String("config", "", "`file` of rlc serve, for how to reach the Prometheus")
+	historyFlags(c)
 	c.Flags().StringVar(&repo, "repo", "", "a checkout of the config repository")
 	c.Flags().StringVar(&service, "service", "", "only this service")
-	c.Flags().StringVar(&bearer, "bearer-file", "", "file with a bearer token")
-	c.Flags().StringVar(&ca, "ca-file", "", "file with the authorities to trust")
 	c.Flags().StringP("output", "o", "text", "text or json")
 	return c
 }

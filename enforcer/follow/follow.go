@@ -14,6 +14,7 @@ import (
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/enforcer"
 	"github.com/openrlc/rlc/internal/distribute"
+	"github.com/openrlc/rlc/internal/redisconn"
 )
 
 // Config names the source: Dir or Redis, exactly one.
@@ -29,6 +30,8 @@ type Config struct {
 	// PasswordFile holds the bus's password, read anew at each connection; "" for
 	// what the URL says.
 	PasswordFile string
+	Prefix       string       // of the bus's keys, as rlc has it; "rlc:" by default
+	CAFile       string       // PEM of the authorities of rediss://; "" for the system's
 	Log          *slog.Logger // nil: discarded
 }
 
@@ -54,8 +57,11 @@ func New(c Config, e *enforcer.Enforcer) (*Source, error) {
 		s.folder = newFolder(c.Dir, c.RemovedBy, e, c.Log)
 		return s, nil
 	}
-	var err error
-	s.bus, err = distribute.NewRedis(distribute.RedisConfig{URL: c.Redis, PasswordFile: c.PasswordFile, OnError: e.Unreadable, Log: c.Log})
+	roots, err := redisconn.Authorities(c.CAFile)
+	if err != nil {
+		return nil, err
+	}
+	s.bus, err = distribute.NewRedis(distribute.RedisConfig{URL: c.Redis, PasswordFile: c.PasswordFile, Prefix: c.Prefix, RootCAs: roots, OnError: e.Unreadable, Log: c.Log})
 	return s, err
 }
 

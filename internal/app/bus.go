@@ -2,10 +2,8 @@ package app
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +12,7 @@ import (
 	"github.com/openrlc/rlc/enforcer"
 	"github.com/openrlc/rlc/internal/distribute"
 	"github.com/openrlc/rlc/internal/fault"
+	"github.com/openrlc/rlc/internal/redisconn"
 	"github.com/openrlc/rlc/quotafile"
 )
 
@@ -29,10 +28,6 @@ type bus interface {
 // that one is a witness only: it judges and keeps what is published, as the
 // enforcers elsewhere do, and has no say in what is live.
 func (a *App) openEnforcers() (err error) {
-	name := "embedded"
-	if a.Config.Redis.URL.IsSet() {
-		name = ""
-	}
 	a.Enforcer, err = enforcer.New(enforcer.Config{Name: "embedded", StateDir: filepath.Join(a.Config.Data, "enforcer"), Registerer: a.Registry, Loop: a.loop.client, Log: a.log})
 	if err != nil {
 		return fmt.Errorf("embedded enforcer: %w", err)
@@ -43,7 +38,7 @@ func (a *App) openEnforcers() (err error) {
 		default: // listen is to look already
 		}
 	}
-	if name != "" {
+	if !a.overRedis() {
 		a.bus, err = distribute.New(distribute.Config{Log: a.log, Check: enforcer.Check, OnAck: hear})
 		return err
 	}
@@ -54,14 +49,8 @@ func (a *App) openEnforcers() (err error) {
 	if c.URL, err = a.Config.Redis.URL.Read(); err != nil {
 		return fmt.Errorf("redis.url: %w", err)
 	}
-	if file := a.Config.Redis.CAFile; file != "" {
-		pem, err := os.ReadFile(file)
-		if err != nil {
-			return fmt.Errorf("redis.ca_file: %w", err)
-		}
-		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(pem) {
-			return fmt.Errorf("%w: redis.ca_file: %s holds no certificate", rlc.ErrInvalid, file)
-		}
+	if c.RootCAs, err = redisconn.Authorities(a.Config.Redis.CAFile); err != nil {
+		return fmt.Errorf("redis.ca_file: %w", err)
 	}
 	r, err := distribute.NewRedis(c)
 	if err != nil {

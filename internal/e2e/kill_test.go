@@ -45,11 +45,11 @@ func TestKilledAtAnyStepOfARunEndsInOneReview(t *testing.T) {
 	w.merge("search")
 	p.stop()
 
-	headroom := 0
+	headroom := 0.5 // each edit another, within what a policy may say
 	for _, point := range []string{"after-claim", "after-compute", "after-store", "gitsync-committed", "gitsync-moved", "after-publish", "after-record"} {
 		for range kills(t) {
-			headroom++
-			head := w.edit("search", fmt.Sprintf("defaults: {policy: {kind: historical, headroom: %d.5}}\n", headroom))
+			headroom += 0.2
+			head := w.edit("search", fmt.Sprintf("defaults: {policy: {kind: historical, headroom: %.1f}}\n", headroom))
 			w.serve("rlc", "RLC_FAULT="+point).died()
 			p := w.serve("rlc")
 			id := "config-" + head[:12] + "-search"

@@ -100,6 +100,23 @@ func New(c Config) (*Conn, error) {
 	return &Conn{server: s, option: o}, nil
 }
 
+// Authorities are the certificates in a PEM file that may sign a rediss://
+// server's; nil, for the system's, where file is "".
+func Authorities(file string) (*x509.CertPool, error) {
+	if file == "" {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("%w: authorities of Redis: %w", rlc.ErrInvalid, err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%w: authorities of Redis: %s holds no certificate", rlc.ErrInvalid, file)
+	}
+	return pool, nil
+}
+
 // CheckPrefix says what is wrong with a prefix of keys. A prefix cannot hold
 // braces, so that it never chooses a shard.
 func CheckPrefix(prefix string) error {
