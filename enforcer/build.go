@@ -61,10 +61,10 @@ func (b *builder) hit(h match.Hit) hit {
 
 // build finds the route of a request. With look set it has no series and is
 // not to be cached.
-func (e *Enforcer) build(l *loaded, s *active, attrs rlc.Attributes, values []string, look bool) *route {
+func (e *Enforcer) build(l *loaded, s *active, attrs rlc.Attributes, look bool) *route {
 	b := e.builder(l, s, attrs)
 	r, hits := b.r, b.hits()
-	r.values, r.quota, r.key = values, hits[0].bucket, hits[0].key
+	r.quota, r.key = hits[0].bucket, hits[0].key
 	b.class = classOf(r.quota.Tier, s.identity(b.told, "caller"))
 	of := s.labels(r.quota, b.told)
 	if !look {
@@ -103,6 +103,7 @@ func (e *Enforcer) build(l *loaded, s *active, attrs rlc.Attributes, values []st
 	if len(enforcing) < len(parts) || (s.joint && len(parts) > 0) {
 		r.asIf = e.newWorld(parts, true, look)
 	}
+	r.plain = r.live.plain() && r.asIf.plain() && !r.holds && r.overrides == nil
 	return r
 }
 

@@ -2,6 +2,7 @@ package enforcer
 
 import (
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/openrlc/rlc"
@@ -96,7 +97,7 @@ func (d Decision) Done(cost int64) {
 
 // instant is the time of a decision, on the clocks that its parts go by.
 type instant struct {
-	micros int64  // since 1970: the counters' clock
+	micros int64  // since 1970: the counters' clock; 0 where no counter is asked
 	second int64  // since 1970
 	draw   uint64 // random bits, the same for both worlds; 0 where none goes by a ratio
 }
@@ -104,8 +105,11 @@ type instant struct {
 // Decide answers a request from the snapshot in force, charges it and counts
 // it. Without a snapshot, or for a service without a policy, it admits.
 func (e *Enforcer) Decide(r Request) (d Decision) {
-	now := e.now()
-	l := e.current(now)
+	at := e.glance()
+	l := e.loaded.Load()
+	if l != nil && at.second >= l.until {
+		l = e.current(e.now())
+	}
 	if l == nil {
 		if !r.Peek {
 			e.noSnapshot.Add(1)
@@ -128,7 +132,10 @@ func (e *Enforcer) Decide(r Request) (d Decision) {
 		}
 	}()
 	t = e.route(l, s, r)
-	e.decide(t, r, instantOf(now), &d)
+	if at.micros == 0 && !t.plain {
+		at = e.exact()
+	}
+	e.decide(t, r, at, &d)
 	return d
 }
 
@@ -168,12 +175,6 @@ func (e *Enforcer) decide(t *route, r Request, at instant, d *Decision) {
 	}
 }
 
-// instantOf is a time as decisions need it.
-func instantOf(now time.Time) instant {
-	micros := now.UnixMicro()
-	return instant{micros: micros, second: micros / 1e6}
-}
-
 // route finds where a request goes, in the cache or by matching.
 func (e *Enforcer) route(l *loaded, s *active, r Request) *route {
 	var few [8]string
@@ -190,7 +191,7 @@ func (e *Enforcer) route(l *loaded, s *active, r Request) *route {
 	if t := l.routes.get(h, s, values); t != nil {
 		return t
 	}
-	return e.newRoute(l, s, r, append([]string(nil), values...), h, long)
+	return e.newRoute(l, s, r, values, h, long)
 }
 
 func (e *Enforcer) newRoute(l *loaded, s *active, r Request, values []string, h uint64, long bool) *route {
@@ -201,9 +202,13 @@ func (e *Enforcer) newRoute(l *loaded, s *active, r Request, values []string, h 
 			attrs[name] = values[i]
 		}
 	}
-	t := e.build(l, s, attrs, values, r.Peek)
+	t := e.build(l, s, attrs, r.Peek)
+	t.hash, t.values = h, t.few[:0]
+	for _, v := range values {
+		t.values = append(t.values, strings.Clone(v)) // of a buffer that is not ours to hold
+	}
 	if !r.Peek {
-		l.routes.put(h, t)
+		l.routes.put(t)
 	}
 	return t
 }

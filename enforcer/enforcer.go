@@ -71,6 +71,7 @@ type Enforcer struct {
 	config   Config
 	log      *slog.Logger
 	now      func() time.Time
+	clock    clock
 	memory   *memory.Memory
 	local    Counter // in memory
 	counter  Counter // nil: there is no shared store

@@ -2,6 +2,7 @@ package enforcer
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/openrlc/rlc"
@@ -12,6 +13,9 @@ import (
 // their own. At its end it lets go of the state folder. It returns nil, or why
 // that failed.
 func (e *Enforcer) Run(ctx context.Context) error {
+	var clock sync.WaitGroup
+	clock.Go(func() { e.clock.keep(ctx, e.config.Now) })
+	defer clock.Wait()
 	second := time.NewTicker(time.Second)
 	defer second.Stop()
 	for {

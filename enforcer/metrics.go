@@ -153,10 +153,11 @@ func (b *counts) collect(second int64, counter func(*prometheus.Desc, uint64, ..
 		}
 	} else {
 		for _, s := range b.table.all() {
+			totals := s.totals()
 			for i, o := range outcomeNames {
-				counter(descRequests, s.outcomes[i].Load(), b.service, b.bucket, s.caller, s.procedure, string(o))
+				counter(descRequests, totals[i], b.service, b.bucket, s.caller, s.procedure, string(o))
 			}
-			gauge(descPeak, float64(s.peak.closed(second)), b.service, b.bucket, s.caller, s.procedure)
+			gauge(descPeak, float64(s.closed(second)), b.service, b.bucket, s.caller, s.procedure)
 		}
 	}
 	if b.bucket != Unmatched {

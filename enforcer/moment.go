@@ -2,6 +2,7 @@ package enforcer
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -25,6 +26,7 @@ type loaded struct {
 // active is a service as it is in force.
 type active struct {
 	*service
+	salt      uint64      // tells its routes apart from those of other services
 	attrs     []string    // the service's, and those that its overrides look at
 	overrides []*override // that stand, or whose requests come back
 	virtual   bool        // the identity breaker
@@ -68,7 +70,7 @@ func (e *Enforcer) assemble(c *compiled, now time.Time) *loaded {
 		overrides = nil
 	}
 	for name, s := range c.services {
-		a := &active{service: s, attrs: s.attrs, virtual: s.traffic.tripped}
+		a := &active{service: s, salt: rand.Uint64(), attrs: s.attrs, virtual: s.traffic.tripped}
 		caps, softened := s.caps, s.shadow || a.virtual
 		for _, o := range overrides {
 			if !o.concerns(name) {

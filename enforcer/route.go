@@ -19,8 +19,12 @@ import (
 // an enforcing one decides, and a trace replayed in shadow has as many virtual
 // drops as it has drops once everything enforces.
 type route struct {
+	hash    uint64 // of what follows
 	service *active
-	values  []string // of service.attrs
+	values  []string  // of service.attrs
+	few     [2]string // where values stand, if there are no more
+
+	plain bool // only the loop is asked, once: it needs no clock
 
 	quota      *bucket // the quota bucket, or service.unmatched
 	key        rlc.Key // sensitive values are hashed
@@ -54,26 +58,48 @@ func (s *service) labels(b *bucket, told rlc.Attributes) (l labels) {
 	return l
 }
 
-// The cache of routes holds at most routeShards × routesPerShard.
+// The cache of routes holds at most routesMost. A route stands in one of the
+// routeProbes places that follow its hash.
 const (
-	routeShards    = 64
-	routesPerShard = 2048
+	routesFirst = 64
+	routesMost  = 1 << 17
+	routeProbes = 8
 )
 
-// routes is the cache. It is empty and ready for use after init.
+// routes is the cache. It is empty and ready for use after init. Finding takes
+// no lock.
 type routes struct {
-	seed  maphash.Seed
-	shard [routeShards]struct {
-		mu     sync.RWMutex
-		routes map[uint64]*route
+	seed   maphash.Seed
+	places atomic.Pointer[places]
+
+	mu   sync.Mutex
+	held int
+}
+
+// places is an open hash table; its length is a power of two. A place once
+// taken stays so, so that a search may end at a free one.
+type places []atomic.Pointer[route]
+
+func (p places) at(h uint64, probe int) *atomic.Pointer[route] {
+	return &p[(h+uint64(probe))&uint64(len(p)-1)]
+}
+
+// add puts a route into a free place and reports whether there was one.
+func (p places) add(r *route) bool {
+	for i := range routeProbes {
+		if at := p.at(r.hash, i); at.Load() == nil {
+			at.Store(r)
+			return true
+		}
 	}
+	return false
 }
 
 func (c *routes) init() { c.seed = maphash.MakeSeed() }
 
-// hash mixes the service's name and the values that its decisions depend on.
+// hash mixes the service and the values that its decisions depend on.
 func (c *routes) hash(s *active, values []string) uint64 {
-	h := maphash.String(c.seed, s.Name)
+	h := s.salt
 	for _, v := range values {
 		h = (h ^ maphash.String(c.seed, v)) * 0x9E3779B97F4A7C15
 		h ^= h >> 32
@@ -83,55 +109,76 @@ func (c *routes) hash(s *active, values []string) uint64 {
 
 // get finds a cached route, or nil.
 func (c *routes) get(h uint64, s *active, values []string) *route {
-	sh := &c.shard[h%routeShards]
-	sh.mu.RLock()
-	r := sh.routes[h]
-	sh.mu.RUnlock()
-	if r != nil && r.service == s && slices.Equal(r.values, values) {
-		return r
+	all := c.places.Load()
+	if all == nil {
+		return nil
+	}
+	for i := range routeProbes {
+		r := all.at(h, i).Load()
+		if r == nil {
+			return nil
+		}
+		if r.hash == h && r.service == s && slices.Equal(r.values, values) {
+			return r
+		}
 	}
 	return nil
 }
 
-// put caches a route. A full shard first loses half of its routes, whichever
-// come up.
-func (c *routes) put(h uint64, r *route) {
-	sh := &c.shard[h%routeShards]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if sh.routes == nil {
-		sh.routes = map[uint64]*route{}
+// put caches a route. Where all of its places are taken and there cannot be
+// more, another route makes room.
+func (c *routes) put(r *route) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := c.places.Load()
+	if all == nil || c.held > len(*all)/2 && len(*all) < routesMost {
+		all = c.grow(all)
 	}
-	if len(sh.routes) >= routesPerShard {
-		n := 0
-		for k := range sh.routes {
-			if n++; n > routesPerShard/2 {
-				break
-			}
-			delete(sh.routes, k)
+	for !all.add(r) {
+		if len(*all) >= routesMost {
+			all.at(r.hash, int(r.hash>>32%routeProbes)).Store(r)
+			return
+		}
+		all = c.grow(all)
+	}
+	c.held++
+}
+
+// grow makes twice the room. The caller holds the lock.
+func (c *routes) grow(from *places) *places {
+	if from == nil {
+		to := make(places, routesFirst)
+		c.places.Store(&to)
+		return &to
+	}
+	to := make(places, 2*len(*from))
+	c.held = 0
+	for i := range *from {
+		if r := (*from)[i].Load(); r != nil && to.add(r) {
+			c.held++
 		}
 	}
-	sh.routes[h] = r
+	c.places.Store(&to)
+	return &to
 }
 
 // clear drops every route.
 func (c *routes) clear() {
-	for i := range c.shard {
-		sh := &c.shard[i]
-		sh.mu.Lock()
-		clear(sh.routes)
-		sh.mu.Unlock()
-	}
+	c.mu.Lock()
+	c.places.Store(nil)
+	c.held = 0
+	c.mu.Unlock()
 }
 
 // each calls f with every cached route.
 func (c *routes) each(f func(*route)) {
-	for i := range c.shard {
-		sh := &c.shard[i]
-		sh.mu.RLock()
-		for _, r := range sh.routes {
+	all := c.places.Load()
+	if all == nil {
+		return
+	}
+	for i := range *all {
+		if r := (*all)[i].Load(); r != nil {
 			f(r)
 		}
-		sh.mu.RUnlock()
 	}
 }

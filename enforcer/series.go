@@ -52,19 +52,15 @@ func (l labels) compare(o labels) int {
 // series counts the requests of one label set by outcome.
 type series struct {
 	labels
-	outcomes [outcomes]atomic.Uint64
-	peak     peak
-	ranked   uint64 // total when the table was ranked last; the table's lock
+	peak
+	ranked uint64 // total when the table was ranked last; the table's lock
 }
 
-func (s *series) count(o Outcome, second int64) {
-	s.outcomes[o.index()].Add(1)
-	s.peak.add(second)
-}
+func (s *series) count(o Outcome, second int64) { s.add(o.index(), second) }
 
 func (s *series) total() (n uint64) {
-	for i := range s.outcomes {
-		n += s.outcomes[i].Load()
+	for _, of := range s.totals() {
+		n += of
 	}
 	return n
 }
@@ -220,45 +216,58 @@ func newCounts(service, bucket string, role rlc.Role) *counts {
 	return &counts{service: service, bucket: bucket, role: role, table: table{rest: series{labels: labels{Other, Other}}}}
 }
 
-// peak finds the highest one-second count of each clock minute.
+// peak counts requests by outcome, and finds the highest one-second count of
+// each clock minute. A request costs one atomic step, for both.
 type peak struct {
-	now atomic.Uint64 // the second in its upper half, its count in the lower
+	now [outcomes]atomic.Uint64 // the second in the upper half, its count in the lower
 
 	mu                  sync.Mutex
-	minute, before      int64 // clock minutes since 1970
-	highest, highBefore uint32
+	before              [outcomes]uint64 // counted in the seconds that are over
+	minute, last        int64            // clock minutes since 1970
+	highest, highInLast uint32
 }
 
 // add counts a request in its second (since 1970). A late one counts in the
 // newest second.
-func (p *peak) add(second int64) {
-	for {
-		v := p.now.Load()
-		if int64(v>>32) >= second {
-			p.now.Add(1)
-			return
-		}
-		if p.now.CompareAndSwap(v, uint64(second)<<32|1) {
-			p.mu.Lock()
-			p.close(v)
-			p.mu.Unlock()
-			return
-		}
+func (p *peak) add(outcome int, second int64) {
+	n := &p.now[outcome]
+	if int64(n.Load()>>32) < second {
+		p.turn(second)
 	}
+	n.Add(1)
 }
 
-// close enters a finished second. The caller holds the lock.
-func (p *peak) close(v uint64) {
-	minute, n := int64(v>>32)/60, uint32(v)
-	switch {
+// turn ends the second that was the newest, of all outcomes.
+func (p *peak) turn(second int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	was := int64(p.now[0].Load() >> 32)
+	if was >= second {
+		return // somebody else was faster
+	}
+	var n uint32
+	for i := range p.now {
+		counted := uint32(p.now[i].Swap(uint64(second) << 32))
+		p.before[i] += uint64(counted)
+		n += counted
+	}
+	switch minute := was / 60; {
 	case minute > p.minute:
-		p.before, p.highBefore = p.minute, p.highest
+		p.last, p.highInLast = p.minute, p.highest
 		p.minute, p.highest = minute, n
 	case minute == p.minute:
 		p.highest = max(p.highest, n)
-	case minute == p.before:
-		p.highBefore = max(p.highBefore, n)
 	}
+}
+
+// totals is what was counted of each outcome.
+func (p *peak) totals() (n [outcomes]uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range p.now {
+		n[i] = p.before[i] + uint64(uint32(p.now[i].Load()))
+	}
+	return n
 }
 
 // closed is the highest one-second count of the last clock minute that was
@@ -268,14 +277,16 @@ func (p *peak) closed(second int64) uint32 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var n uint32
+	if int64(p.now[0].Load()>>32)/60 == want {
+		for i := range p.now {
+			n += uint32(p.now[i].Load())
+		}
+	}
 	if p.minute == want {
-		n = p.highest
+		n = max(n, p.highest)
 	}
-	if p.before == want {
-		n = max(n, p.highBefore)
-	}
-	if v := p.now.Load(); int64(v>>32)/60 == want {
-		n = max(n, uint32(v))
+	if p.last == want {
+		n = max(n, p.highInLast)
 	}
 	return n
 }

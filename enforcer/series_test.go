@@ -16,7 +16,7 @@ func TestThePeakIsTheHighestSecondOfTheLastClosedMinute(t *testing.T) {
 	var p peak
 	add := func(second int64, n int) {
 		for range n {
-			p.add(second)
+			p.add(n%outcomes, second)
 		}
 	}
 	const minute = 1_000_000 * 60 // a clock minute
@@ -54,7 +54,7 @@ func TestThePeakCountsEveryRequestOnce(t *testing.T) {
 			at += rapid.Int64Range(0, 40).Draw(t, "gap")
 			n := rapid.IntRange(1, 4).Draw(t, "n")
 			for range n {
-				p.add(at)
+				p.add(n%outcomes, at)
 			}
 			bySecond[at] += uint32(n)
 		}
@@ -145,16 +145,13 @@ func TestRoutesAreBoundedAndFoundAgain(t *testing.T) {
 		}
 	}
 	first(Admit)
-	const most = routeShards * routesPerShard
-	for i := range uint64(2 * most) {
-		l.routes.put(i*0x9E3779B97F4A7C15, &route{})
+	for i := range uint64(2 * routesMost) {
+		l.routes.put(&route{hash: i * 0x9E3779B97F4A7C15})
 	}
 	n := 0
-	for i := range l.routes.shard {
-		n += len(l.routes.shard[i].routes)
-	}
-	if n > most || n < most/4 {
-		t.Errorf("%d routes, want at most %d", n, most)
+	l.routes.each(func(*route) { n++ })
+	if n > routesMost || n < routesMost/2 {
+		t.Errorf("%d routes, want at most %d", n, routesMost)
 	}
 	// Where a route was dropped, the next one leads to the same counter.
 	l.routes.clear()

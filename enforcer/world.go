@@ -125,6 +125,11 @@ func (e *Enforcer) newWorld(drafts []draft, asIf, look bool) world {
 	return w
 }
 
+// plain reports whether the loop decides alone, in one step.
+func (w *world) plain() bool {
+	return len(w.parts) == 0 || len(w.stages) == 1 && len(w.slots) == 0 && w.stages[0].ratio != nil && !w.metered
+}
+
 // store is where counters are kept.
 func (e *Enforcer) store(shared bool) Counter {
 	if shared {
@@ -208,6 +213,9 @@ func (e *Enforcer) ask(w *world, st *stage, at instant, cost int64, peek bool, v
 	}
 	if st.ratio != nil && st.ratio.ask(w, st, at, n, peek, v) {
 		return nil // counted by the loop: there is nothing to give back
+	}
+	if at.micros == 0 {
+		at = e.exact() // the loop was to decide alone, and has said nothing yet
 	}
 	set := st.set
 	// The deadline of the hot path belongs to the store: a context would cost
