@@ -103,7 +103,9 @@ func (e *Enforcer) build(l *loaded, s *active, attrs rlc.Attributes, look bool) 
 	if len(enforcing) < len(parts) || (s.joint && len(parts) > 0) {
 		r.asIf = e.newWorld(parts, true, look)
 	}
-	r.plain = r.live.plain() && r.asIf.plain() && !r.holds && r.overrides == nil
+	if !r.holds && r.overrides == nil {
+		r.alone = r.byLoop()
+	}
 	return r
 }
 

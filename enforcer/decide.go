@@ -34,10 +34,13 @@ func (o Outcome) index() int {
 
 // Request is what is known of one request.
 type Request struct {
-	Service    string
-	Attributes rlc.Attributes // not changed, not kept
-	Cost       int64          // tokens; 0 and less mean 1, more than rlc.MaxRate means that
-	Peek       bool           // look only: nothing is charged or counted, and Cost plays no part
+	Service string
+	// Caller and Procedure are those attributes of the request, for whoever has
+	// them at hand: they cost less than a map. "" for what Attributes say.
+	Caller, Procedure string
+	Attributes        rlc.Attributes // not changed, not kept
+	Cost              int64          // tokens; 0 and less mean 1, more than rlc.MaxRate means that
+	Peek              bool           // look only: nothing is charged or counted, and Cost plays no part
 }
 
 // Decision is the answer to one request. What it points to is shared and not
@@ -132,7 +135,7 @@ func (e *Enforcer) Decide(r Request) (d Decision) {
 		}
 	}()
 	t = e.route(l, s, r)
-	if at.micros == 0 && !t.plain {
+	if at.micros == 0 && t.alone.handle == nil {
 		at = e.exact()
 	}
 	e.decide(t, r, at, &d)
@@ -143,6 +146,9 @@ func (e *Enforcer) Decide(r Request) (d Decision) {
 func (e *Enforcer) decide(t *route, r Request, at instant, d *Decision) {
 	cost := min(max(r.Cost, 1), rlc.MaxRate)
 	if t.overrides != nil && t.overridden(d, at, r.Peek) {
+		return
+	}
+	if t.alone.handle != nil && !r.Peek && e.byRatio(t, cost, at, d) {
 		return
 	}
 	var h *held
@@ -179,11 +185,19 @@ func (e *Enforcer) decide(t *route, r Request, at instant, d *Decision) {
 func (e *Enforcer) route(l *loaded, s *active, r Request) *route {
 	var few [8]string
 	values := few[:0]
-	long := false
-	for _, name := range s.attrs {
-		v := r.Attributes[name]
+	for i, name := range s.attrs {
+		v := ""
+		switch s.given[i] {
+		case givenCaller:
+			v = r.Caller
+		case givenProcedure:
+			v = r.Procedure
+		}
+		if v == "" {
+			v = r.Attributes[name]
+		}
 		if len(v) > maxValue {
-			v, long = clip(v, maxValue), true
+			v = clip(v, maxValue)
 		}
 		values = append(values, v)
 	}
@@ -191,22 +205,21 @@ func (e *Enforcer) route(l *loaded, s *active, r Request) *route {
 	if t := l.routes.get(h, s, values); t != nil {
 		return t
 	}
-	return e.newRoute(l, s, r, values, h, long)
+	return e.newRoute(l, s, r, values, h)
 }
 
-func (e *Enforcer) newRoute(l *loaded, s *active, r Request, values []string, h uint64, long bool) *route {
-	attrs := r.Attributes
-	if long {
-		attrs = make(rlc.Attributes, len(values))
-		for i, name := range s.attrs {
+// newRoute finds a route by matching and caches it, but for one that only
+// looks.
+func (e *Enforcer) newRoute(l *loaded, s *active, r Request, values []string, h uint64) *route {
+	attrs := make(rlc.Attributes, len(values))
+	for i, name := range s.attrs {
+		values[i] = strings.Clone(values[i]) // of a buffer that is not ours to hold
+		if values[i] != "" {
 			attrs[name] = values[i]
 		}
 	}
 	t := e.build(l, s, attrs, r.Peek)
-	t.hash, t.values = h, t.few[:0]
-	for _, v := range values {
-		t.values = append(t.values, strings.Clone(v)) // of a buffer that is not ours to hold
-	}
+	t.hash, t.values = h, append(t.few[:0], values...)
 	if !r.Peek {
 		l.routes.put(t)
 	}
@@ -248,7 +261,19 @@ func (d *Decision) refused(p *part, v *verdict) {
 // count counts a decided request: once under its quota bucket, and each cap's
 // own verdict under that cap.
 func (e *Enforcer) count(t *route, o Outcome, live, asIf *verdict, at instant, cost int64) {
-	t.series.count(o, at.second)
+	t.count(o, at.second)
+	for _, b := range t.caps {
+		b.counts.outcomes[t.verdict(b, live, asIf).index()].Add(1)
+	}
+	t.live.count(live, at, cost, Drop)
+	if t.asIf.parts != nil {
+		t.asIf.count(asIf, at, cost, VirtualDrop)
+	}
+}
+
+// count is count without what each bucket said.
+func (t *route) count(o Outcome, second int64) {
+	t.series.count(o, second)
 	if t.series == &t.quota.counts.table.rest {
 		t.seen.Add(1)
 	}
@@ -260,13 +285,6 @@ func (e *Enforcer) count(t *route, o Outcome, live, asIf *verdict, at instant, c
 	}
 	for _, c := range t.off {
 		c.fallbacks[byPanic].Add(1)
-	}
-	for _, b := range t.caps {
-		b.counts.outcomes[t.verdict(b, live, asIf).index()].Add(1)
-	}
-	t.live.count(live, at, cost, Drop)
-	if t.asIf.parts != nil {
-		t.asIf.count(asIf, at, cost, VirtualDrop)
 	}
 }
 

@@ -28,9 +28,29 @@ type active struct {
 	*service
 	salt      uint64      // tells its routes apart from those of other services
 	attrs     []string    // the service's, and those that its overrides look at
+	given     []given     // where a request may say them otherwise
 	overrides []*override // that stand, or whose requests come back
 	virtual   bool        // the identity breaker
 	joint     bool        // verdicts of shadow and enforcing buckets depend on each other
+}
+
+// given is the field of a request that may hold an attribute.
+type given uint8
+
+const (
+	givenNone given = iota
+	givenCaller
+	givenProcedure
+)
+
+func givenBy(attribute string) given {
+	switch attribute {
+	case "caller":
+		return givenCaller
+	case "procedure":
+		return givenProcedure
+	}
+	return givenNone
 }
 
 // current is what is in force at now, nil for nothing. It is made anew at the
@@ -82,6 +102,9 @@ func (e *Enforcer) assemble(c *compiled, now time.Time) *loaded {
 				caps++
 			}
 			softened = softened || o.Action == LiftAction
+		}
+		for _, name := range a.attrs {
+			a.given = append(a.given, givenBy(name))
 		}
 		a.joint = softened && caps > 0
 		l.services[name] = a

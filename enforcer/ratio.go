@@ -1,6 +1,7 @@
 package enforcer
 
 import (
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -68,7 +69,7 @@ func (r *ratio) ask(w *world, st *stage, at instant, n int64, peek bool, v *verd
 	}
 	var t gcra.Tally
 	if by == loop.Admitted {
-		t.Remaining = r.handle.Room(0)
+		t.Remaining = r.handle.Room()
 	} else {
 		t.Add(by, gcra.Verdict{Wait: retryRatio})
 	}
@@ -77,6 +78,73 @@ func (r *ratio) ask(w *world, st *stage, at instant, n int64, peek bool, v *verd
 	} else {
 		v.merge(st.parts, t)
 	}
+	return true
+}
+
+// alone is what a decision needs where the loop decides alone: there is one
+// world, of one stage. The zero value says that it does not.
+type alone struct {
+	handle   *loop.Handle
+	class    loop.Class
+	cost     int64
+	limit    *rlc.Limit // the quota bucket's; nil where it has none
+	standing Standing   // with the enforcing bucket; the zero one where there is none
+}
+
+// byLoop finds out whether the loop decides alone.
+func (t *route) byLoop() (a alone) {
+	w := &t.live
+	if len(w.parts) == 0 {
+		w = &t.asIf
+	} else if len(t.asIf.parts) > 0 {
+		return a
+	}
+	if len(w.stages) != 1 || len(w.slots) > 0 || w.metered || w.stages[0].ratio == nil {
+		return a
+	}
+	st, p := &w.stages[0], &w.parts[0]
+	a = alone{handle: st.ratio.handle, class: st.ratio.class, cost: st.cost}
+	if p.bucket == t.quota {
+		a.limit = p.limit
+	}
+	if w == &t.live {
+		a.standing = Standing{Bucket: p.bucket.Name, Key: p.key, Limit: p.limit}
+	}
+	return a
+}
+
+// byRatio decides, charges and counts a request that the loop decides alone. It
+// does nothing and reports false where the loop has said nothing yet.
+func (e *Enforcer) byRatio(t *route, cost int64, at instant, d *Decision) bool {
+	a := &t.alone
+	if !a.handle.Directed() {
+		return false
+	}
+	by := a.handle.Take(a.class, uint64(cost*a.cost), rand.Uint64())
+	if by == loop.Admitted {
+		room := a.handle.Room()
+		d.Bucket, d.Key = t.quota.Name, t.key
+		if a.limit != nil {
+			d.Limit, d.Remaining = a.limit, room
+		}
+		if a.standing.Limit != nil {
+			d.Enforced = a.standing
+			d.Enforced.Remaining = room
+		}
+		t.count(Admit, at.second)
+		for _, b := range t.caps {
+			b.counts.outcomes[Admit.index()].Add(1)
+		}
+		return true
+	}
+	var both [2]verdict
+	live, asIf := &both[0], &both[0]
+	if len(t.live.parts) == 0 {
+		asIf = &both[1]
+	}
+	asIf.Add(by, gcra.Verdict{Wait: retryRatio})
+	t.answer(d, live, asIf)
+	e.count(t, d.Outcome, live, asIf, at, cost)
 	return true
 }
 

@@ -24,7 +24,7 @@ type route struct {
 	values  []string  // of service.attrs
 	few     [2]string // where values stand, if there are no more
 
-	plain bool // only the loop is asked, once: it needs no clock
+	alone alone // where the loop decides alone
 
 	quota      *bucket // the quota bucket, or service.unmatched
 	key        rlc.Key // sensitive values are hashed

@@ -125,11 +125,6 @@ func (e *Enforcer) newWorld(drafts []draft, asIf, look bool) world {
 	return w
 }
 
-// plain reports whether the loop decides alone, in one step.
-func (w *world) plain() bool {
-	return len(w.parts) == 0 || len(w.stages) == 1 && len(w.slots) == 0 && w.stages[0].ratio != nil && !w.metered
-}
-
 // store is where counters are kept.
 func (e *Enforcer) store(shared bool) Counter {
 	if shared {

@@ -26,7 +26,7 @@ const (
 // ClientConfig is what a client is built from.
 type ClientConfig struct {
 	Node    string // unique in the zone; required for reports
-	Stripes int    // counters per count, a power of two; 0: as many as there are processors, at most 8
+	Stripes int    // counters per count of a busy handle, a power of two; 0: as many as there are processors, at most 8
 	// MaxHandles bounds the paths that are counted; 0 means 100,000. Handles
 	// beyond it admit everything and are not reported.
 	MaxHandles int
@@ -165,6 +165,9 @@ func (c *Client) Tick(now time.Duration) (r Report, send bool) {
 	}
 	for _, h := range c.order {
 		h.report.count(now, h)
+		if h.report.rate > busy && c.stripes > 1 && h.wide.Load() == nil {
+			h.widen(c.stripes)
+		}
 		for _, b := range h.buckets() {
 			b.rate += h.report.rate
 		}
@@ -233,7 +236,7 @@ func (c *Client) Apply(d Directives, now time.Duration) {
 			v.Keep = keepAll
 		}
 		b.setKeep(v.Keep)
-		b.room.Store(int64(max(0, sane(v.Limit)-sane(v.Load))))
+		b.room = int64(max(0, sane(v.Limit)-sane(v.Load)))
 		b.local.on.Store(false)
 		for _, h := range b.handles {
 			h.set()

@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -269,5 +270,43 @@ func TestClientUnderConcurrency(t *testing.T) {
 	h.read(&offered, make([]uint64, 1))
 	if offered != [Classes]uint64{5000, 10000, 5000} { // the class out of range is normal
 		t.Errorf("counted %v", offered)
+	}
+}
+
+func TestABusyHandleCountsInStripesAndLosesNothing(t *testing.T) {
+	c := NewClient(ClientConfig{Node: "n", Stripes: 4})
+	c.Connect(1)
+	busy, quiet, long := c.Handle(Path{"a"}), c.Handle(Path{"b"}), c.Handle(Path{"1", "2", "3", "4", "5", "6"})
+	c.Apply(order(1, keepNormal("6", 0)), 0)
+	offer := func(n int) {
+		for range n {
+			busy.Offer(Normal)
+		}
+		quiet.Offer(Batch)
+		long.Offer(Critical)
+	}
+	offer(2000) // of one tick: 20,000 a second
+	c.Tick(ClientTick)
+	offer(500)
+	for _, x := range []struct {
+		h       *Handle
+		stripes int
+		offered [Classes]uint64
+		dropped []uint64
+	}{
+		{busy, 4, [Classes]uint64{Normal: 2500}, []uint64{0}},
+		{quiet, 0, [Classes]uint64{Batch: 2}, []uint64{0}},
+		{long, 1, [Classes]uint64{Critical: 2}, []uint64{0, 0, 0, 0, 0, 0}},
+	} {
+		var offered [Classes]uint64
+		dropped := make([]uint64, len(x.dropped))
+		x.h.read(&offered, dropped)
+		n := 0
+		if w := x.h.wide.Load(); w != nil {
+			n = int(w.mask + 1)
+		}
+		if offered != x.offered || !slices.Equal(dropped, x.dropped) || n != x.stripes {
+			t.Errorf("%v: offered %v, dropped %v in %d stripes, want %v, %v in %d", x.h.path, offered, dropped, n, x.offered, x.dropped, x.stripes)
+		}
 	}
 }

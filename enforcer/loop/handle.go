@@ -14,34 +14,61 @@ const Admitted = -1
 // decides it. It is safe for use by many goroutines, takes no lock, reads no
 // clock and allocates nothing.
 type Handle struct {
-	keep   [Classes]atomic.Uint64 // the share kept by the whole path, × 2³²; 0: look closer
-	counts []atomic.Uint64        // stripes of: offered per class, dropped per position
-	stride uint64                 // counters in a stripe
-	mask   uint64                 // stripes − 1
+	keep  [Classes]atomic.Uint64  // the share kept by the whole path, × 2³²; 0: look closer
+	room  atomic.Int64            // that of the path's first bucket, requests
+	known atomic.Bool             // there is a directive for every bucket of the path
+	wide  atomic.Pointer[stripes] // counts instead of own once it is there
+	own   [perLine]atomic.Uint64  // one stripe beside what a decision reads
 
 	client *Client
 	path   Path
 	chain  atomic.Pointer[[]*bucket] // replaced when a parked handle comes back
-	known  atomic.Bool               // there is a directive for every bucket of the path
 	parked atomic.Bool               // not reported; the next request makes it so
 	report reporting
+}
+
+// stripes are counters that processors share without waiting for each other.
+// One counts offered requests per class, then dropped ones per position.
+type stripes struct {
+	counts []atomic.Uint64
+	stride uint64 // counters in one
+	mask   uint64 // how many there are, − 1
 }
 
 // always is the threshold that every draw is below.
 const always = 1 << 32
 
-// perLine is the counters in a cache line; a stripe fills whole lines.
+// perLine is the counters in a cache line; a stripe of stripes fills whole
+// lines.
 const perLine = 8
 
+// busy is the rate, in requests/s, from which a handle's processors would wait
+// for each other.
+const busy = 10_000
+
 func newHandle(c *Client, p Path, chain *[]*bucket) *Handle {
-	stride := (Classes + len(p) + perLine - 1) / perLine * perLine
-	h := &Handle{
-		counts: make([]atomic.Uint64, stride*c.stripes),
-		stride: uint64(stride), mask: uint64(c.stripes - 1),
-		client: c, path: p,
-	}
+	h := &Handle{client: c, path: p}
 	h.chain.Store(chain)
+	if Classes+len(p) > perLine {
+		h.widen(1)
+	}
 	return h
+}
+
+// widen gives the handle so many stripes, a power of two. It is done once: what
+// other stripes have counted would be lost.
+func (h *Handle) widen(n int) {
+	stride := (Classes + len(h.path) + perLine - 1) / perLine * perLine
+	h.wide.Store(&stripes{counts: make([]atomic.Uint64, stride*n), stride: uint64(stride), mask: uint64(n - 1)})
+}
+
+// stripe is where a request with a draw is counted.
+func (h *Handle) stripe(draw uint64) []atomic.Uint64 {
+	if w := h.wide.Load(); w != nil {
+		at := (draw & w.mask) * w.stride
+		return w.counts[at : at+w.stride]
+	}
+	return h.own[:]
 }
 
 func (h *Handle) buckets() []*bucket { return *h.chain.Load() }
@@ -60,12 +87,15 @@ func (h *Handle) Take(c Class, n, draw uint64) int {
 	if c >= Classes {
 		c = Normal
 	}
-	at := (draw & h.mask) * h.stride
-	h.counts[at+uint64(c)].Add(n)
+	if w := h.wide.Load(); w != nil {
+		w.counts[(draw&w.mask)*w.stride+uint64(c)].Add(n)
+	} else {
+		h.own[c].Add(n)
+	}
 	if draw>>32 < h.keep[c].Load() {
 		return Admitted
 	}
-	return h.refuse(c, n, draw, at)
+	return h.refuse(c, n, draw)
 }
 
 // Keep is the share of a class that passes the whole path now.
@@ -107,17 +137,12 @@ func (h *Handle) Look(c Class, draw uint64) int {
 // whose path has none is counted and forwarded.
 func (h *Handle) Directed() bool { return h.known.Load() }
 
-// Room is how many requests the bucket at a position could take in the next
+// Room is how many requests the path's first bucket could take in the next
 // second beyond what is offered, as was last told; 0 where it is at its limit.
-func (h *Handle) Room(position int) int64 {
-	if chain := h.buckets(); position < len(chain) {
-		return chain[position].room.Load()
-	}
-	return 0
-}
+func (h *Handle) Room() int64 { return h.room.Load() }
 
 // refuse finds which bucket refuses, if any does after all.
-func (h *Handle) refuse(c Class, n, draw, at uint64) int {
+func (h *Handle) refuse(c Class, n, draw uint64) int {
 	if h.parked.Load() {
 		h.client.unpark(h)
 	}
@@ -142,7 +167,7 @@ func (h *Handle) refuse(c Class, n, draw, at uint64) int {
 		}
 	}
 	if by != Admitted {
-		h.counts[at+Classes+uint64(by)].Add(n)
+		h.stripe(draw)[Classes+by].Add(n)
 	}
 	return by
 }
@@ -151,19 +176,27 @@ func (h *Handle) refuse(c Class, n, draw, at uint64) int {
 func (h *Handle) read(offered *[Classes]uint64, dropped []uint64) {
 	*offered = [Classes]uint64{}
 	clear(dropped)
-	for s := uint64(0); s <= h.mask; s++ {
-		stripe := h.counts[s*h.stride : (s+1)*h.stride]
+	add := func(stripe []atomic.Uint64) {
 		for c := range offered {
 			offered[c] += stripe[c].Load()
 		}
-		for i := range dropped {
+		for i := range dropped[:min(len(dropped), len(stripe)-Classes)] {
 			dropped[i] += stripe[Classes+i].Load()
+		}
+	}
+	add(h.own[:])
+	if w := h.wide.Load(); w != nil {
+		for i := uint64(0); i <= w.mask; i++ {
+			add(w.counts[i*w.stride : (i+1)*w.stride])
 		}
 	}
 }
 
 // set computes the thresholds from the buckets' shares.
 func (h *Handle) set() {
+	if chain := h.buckets(); len(chain) > 0 {
+		h.room.Store(chain[0].room)
+	}
 	closer, known := h.parked.Load(), len(h.path) == len(h.buckets())
 	for _, b := range h.buckets() {
 		closer = closer || b.local.on.Load()
@@ -190,7 +223,7 @@ type bucket struct {
 	directive Directive
 	heard     time.Duration // when the directive came
 	known     bool          // there is a directive
-	room      atomic.Int64  // requests
+	room      int64         // requests
 	handles   []*Handle
 	rate      float64 // offered here over the last second, requests/s
 }
