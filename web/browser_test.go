@@ -27,7 +27,8 @@ import (
 // TestInChromium starts one browser; each part opens a tab of its own.
 func TestInChromium(t *testing.T) {
 	parent := browser(t)
-	t.Run("pages load cleanly", func(t *testing.T) { testPagesLoadCleanly(t, parent) })
+	t.Run("axe finds what is wrong", func(t *testing.T) { testAxeFinds(t, parent) })
+	t.Run("pages load cleanly and are accessible", func(t *testing.T) { testPagesLoadCleanly(t, parent) })
 	t.Run("the chart is drawn and reads by keys", func(t *testing.T) { testChart(t, parent) })
 	t.Run("reviews with scripts", func(t *testing.T) { testReview(t, parent, true) })
 	t.Run("reviews without scripts", func(t *testing.T) { testReview(t, parent, false) })
@@ -52,7 +53,7 @@ func tab(t *testing.T, parent context.Context) (context.Context, func() []string
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(parent)
 	t.Cleanup(cancel)
-	ctx, stop := context.WithTimeout(ctx, 2*time.Minute)
+	ctx, stop := context.WithTimeout(ctx, 5*time.Minute)
 	t.Cleanup(stop)
 	var mu sync.Mutex
 	var said []string
@@ -104,14 +105,14 @@ var pages = map[string]string{
 
 // Every page, with hostile names on it, loads without a word from the browser:
 // no script error, no violated policy. At 360 px nothing is wider than the
-// window.
+// window. In light and dark axe finds nothing serious.
 func testPagesLoadCleanly(t *testing.T, parent context.Context) {
 	f := newFixture(t)
 	server := httptest.NewServer(f.handler(t))
 	defer server.Close()
 	shots := os.Getenv("RLC_WEB_SHOTS") // a folder: pictures for people
 	ctx, said := tab(t, parent)
-	for name, path := range pages {
+	for name, path := range pagePaths() {
 		theme := func(name string) chromedp.Action[chromedp.Void] {
 			return chromedp.Func(func(ctx context.Context, tab *chromedp.Target) error {
 				_, err := chromedp.Evaluate[bool](`document.documentElement.dataset.theme = "`+name+`", document.fonts.ready.then(() => new Promise((r) => requestAnimationFrame(() => requestAnimationFrame(() => r(true)))))`, chromedp.EvalAwaitPromise)(ctx, tab)
@@ -125,10 +126,8 @@ func testPagesLoadCleanly(t *testing.T, parent context.Context) {
 			suffix string
 			wide   int64
 			theme  string
-		}{{"light", 1440, "light"}, {"dark", 1440, "dark"}, {"360", 360, "light"}} {
-			if look.suffix == "dark" && shots == "" {
-				continue
-			}
+			rules  string
+		}{{"light", 1440, "light", axeAll}, {"dark", 1440, "dark", axeContrast}, {"360", 360, "light", axeTargets}} {
 			if err := chromedp.Do(ctx, chromedp.EmulateViewport(look.wide, 900), theme(look.theme)); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
@@ -139,6 +138,13 @@ func testPagesLoadCleanly(t *testing.T, parent context.Context) {
 			if over > 0 {
 				wide, _ := chromedp.Run(ctx, chromedp.Evaluate[string](`[...document.querySelectorAll('main *, header *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('.scroll, .diff, nav')).slice(0, 4).map(e => e.outerHTML.slice(0, 90)).join(' | ')`))
 				t.Errorf("%s at %d px is %.0f px too wide: %s", name, look.wide, over, wide)
+			}
+			found, err := violations(ctx, look.rules)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			for _, v := range found {
+				t.Errorf("%s, %s: %s", name, look.suffix, v)
 			}
 			if shots != "" {
 				b, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
