@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -224,7 +225,7 @@ func (s *settings) loopClient() *loop.Client {
 
 // joinLoop keeps the enforcer joined to its aggregator.
 func (s *server) joinLoop() error {
-	c := loopwire.ClientConfig{Address: s.aggregator, Node: s.node(), Client: s.loop, Log: s.log}
+	c := loopwire.ClientConfig{Addresses: strings.Split(s.aggregator, ","), Node: s.node(), Client: s.loop, Log: s.log}
 	if s.aggregatorCA != "" {
 		var err error
 		if c.TLS, err = (loopTLS{s.tlsCert, s.tlsKey, s.aggregatorCA}).client(); err != nil {

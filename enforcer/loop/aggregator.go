@@ -30,13 +30,18 @@ const (
 	clipOfLimit   = 0.01
 	clipRequests  = 10
 	maxClaim      = 1e11 // requests/s; rlc.MaxRate
+	flagFor       = time.Minute
 	milliRequests = 1000 // rates are summed as integers, so that sums do not drift
 )
 
+// MaxFlagged bounds the nodes that are named because their claims were not
+// believed.
+const MaxFlagged = 20
+
 // AggregatorConfig is what an aggregator is built from.
 type AggregatorConfig struct {
-	Place
-	Epoch uint64 // grows with each start
+	Source        // where it runs; the name tells it from others in its zone
+	Epoch  uint64 // grows with each start
 	// Trusted names nodes whose claims are not compared with the others': one
 	// that carries most of a small fleet's load.
 	Trusted []string
@@ -50,9 +55,9 @@ type AggregatorStats struct {
 	Nodes, Paths               int
 	Reports, Late, Clipped     uint64
 	Invalid, Refused           uint64
-	Closed                     bool // the controller is silent: decided here
-	Informed                   bool // a controller was heard since the start
-	ClippedNodes               []string
+	Closed                     bool     // the controller is silent: decided here
+	Informed                   bool     // a controller was heard since the start
+	ClippedNodes               []string // within the last minute, at most MaxFlagged
 	ControllerEpoch, SumsSoFar uint64
 }
 
@@ -72,34 +77,27 @@ type Aggregator struct {
 	paths    map[string]*zonePath
 	list     []*zonePath
 	tier     tier
-	given    map[string]*given
-	seq      uint64 // of directives
+	above    above
+	taken    map[Origin]int // live nodes that came over from another aggregator
+	seq      uint64         // of directives
 	sums     uint64
 	spoke    time.Duration // when clients were last told anything
 	repeated time.Duration // when all that is decided here was
 	passed   time.Duration // when all that was decided above was
 
-	informed    bool
-	heard       time.Duration // when the controller last spoke
-	epoch, said uint64        // its stamp
-	summed      time.Duration
-	stats       AggregatorStats
-}
-
-// given is the controller's last word on a bucket.
-type given struct {
-	Directive
-	at time.Duration
+	summed time.Duration
+	stats  AggregatorStats
 }
 
 type node struct {
 	name             string
+	from             Origin
 	incarnation, seq uint64
 	offset           time.Duration // least of arrival − At, aged
 	arrived          time.Duration
 	paths            map[string]*nodePath
 	order            []*nodePath
-	clipped          int
+	clippedAt        time.Duration // when a claim was last not believed; 0: never
 }
 
 type nodePath struct {
@@ -124,11 +122,7 @@ type zonePath struct {
 	doubt int64
 	live  int // nodes with this path
 
-	sent     float64
-	sentAt   time.Duration
-	everSent bool
-	zeroAt   time.Duration // when it fell to zero; meaningful while live traffic is zero
-	wasZero  bool
+	telling telling
 }
 
 // NewAggregator makes an aggregator that has heard nothing.
@@ -136,7 +130,7 @@ func NewAggregator(c AggregatorConfig) *Aggregator {
 	if c.MaxPaths <= 0 {
 		c.MaxPaths = 200_000
 	}
-	return &Aggregator{config: c, nodes: map[string]*node{}, paths: map[string]*zonePath{}, given: map[string]*given{}}
+	return &Aggregator{config: c, nodes: map[string]*node{}, paths: map[string]*zonePath{}, taken: map[Origin]int{}, above: above{given: map[string]*given{}}}
 }
 
 func (a *Aggregator) begin(now time.Duration) {
@@ -158,9 +152,10 @@ func (a *Aggregator) Report(r Report, now time.Duration) (answer Directives) {
 		if n != nil {
 			a.remove(n)
 		}
-		n = &node{name: r.Node, incarnation: r.Incarnation, paths: map[string]*nodePath{}, offset: now - r.At, arrived: now}
+		n = &node{name: r.Node, incarnation: r.Incarnation, from: r.From, paths: map[string]*nodePath{}, offset: now - r.At, arrived: now}
 		a.nodes[r.Node] = n
 		a.order = append(a.order, n)
+		a.take(n)
 	}
 	if r.Incarnation < n.incarnation || r.Seq <= n.seq {
 		a.stats.Late++
@@ -245,7 +240,7 @@ func (a *Aggregator) entry(n *node, e *PathReport, at, now time.Duration, whole 
 	part := 1.0
 	if np.believe < claim {
 		a.stats.Clipped++
-		n.clipped++
+		n.clippedAt = now
 		part = np.believe / claim
 	}
 	np.put(e, perClass, span, part)
@@ -279,7 +274,7 @@ func (a *Aggregator) plausible(n *node, np *nodePath, span float64) float64 {
 		return maxClaim
 	}
 	fleet, limit := others+1, 0.0
-	if g := a.given[np.path.path[0]]; g != nil {
+	if g := a.above.given[np.path.path[0]]; g != nil {
 		fleet, limit = max(fleet, g.Nodes), g.Limit
 	}
 	whole := int64(0)
@@ -305,7 +300,7 @@ func (a *Aggregator) path(key string, p Path) *zonePath {
 		c := a.tier.cellAt(cellName{bucket: name, area: a.config.Place})
 		if len(c.parts) == 0 {
 			c.parts = []*part{{cell: c}}
-			a.obey(c)
+			a.above.obey(c)
 		}
 		zp.chain = append(zp.chain, c.parts[0])
 	}
@@ -328,6 +323,7 @@ func (a *Aggregator) remove(n *node) {
 	for _, np := range n.order {
 		np.remove()
 	}
+	a.untake(n)
 	delete(a.nodes, n.name)
 	a.order = slices.DeleteFunc(a.order, func(o *node) bool { return o == n })
 }
@@ -368,9 +364,8 @@ func (a *Aggregator) sweep(now time.Duration) {
 		if now-n.arrived <= nodeSilent {
 			a.live++
 		}
-		if n.clipped > 0 {
+		if n.clippedAt > 0 && now-n.clippedAt <= flagFor && len(a.stats.ClippedNodes) < MaxFlagged {
 			a.stats.ClippedNodes = append(a.stats.ClippedNodes, n.name)
-			n.clipped = 0
 		}
 		n.order = slices.DeleteFunc(n.order, func(np *nodePath) bool {
 			if np.live && now-np.seen > nodeSilent {
@@ -383,6 +378,7 @@ func (a *Aggregator) sweep(now time.Duration) {
 			return true
 		})
 		if len(n.order) == 0 && now-n.arrived > forgetAfter {
+			a.untake(n)
 			delete(a.nodes, n.name)
 		}
 	}
@@ -394,7 +390,7 @@ func (a *Aggregator) sweep(now time.Duration) {
 func (a *Aggregator) forget(now time.Duration) {
 	gone := map[*flow]bool{}
 	a.list = slices.DeleteFunc(a.list, func(zp *zonePath) bool {
-		if zp.live > 0 || !zp.wasZero || now-zp.zeroAt < forgetAfter+zeroSumsFor {
+		if zp.live > 0 || !zp.telling.wasZero || now-zp.telling.zeroAt < forgetAfter+zeroSumsFor {
 			return false
 		}
 		gone[&zp.flow] = true
@@ -405,9 +401,9 @@ func (a *Aggregator) forget(now time.Duration) {
 		return
 	}
 	a.tier.keepFlows(func(f *flow) bool { return !gone[f] })
-	for name := range a.given {
+	for name := range a.above.given {
 		if a.tier.cells[cellName{name, a.config.Place}] == nil {
-			delete(a.given, name)
+			delete(a.above.given, name)
 		}
 	}
 }
@@ -418,7 +414,7 @@ func (a *Aggregator) Stats(now time.Duration) AggregatorStats {
 	defer a.mu.Unlock()
 	s := a.stats
 	s.Nodes, s.Paths = a.live, len(a.paths)
-	s.Informed, s.Closed = a.informed, a.closed(now)
-	s.ControllerEpoch, s.SumsSoFar = a.epoch, a.sums
+	s.Informed, s.Closed = a.above.informed, a.above.silent(now)
+	s.ControllerEpoch, s.SumsSoFar = a.above.epoch, a.sums
 	return s
 }

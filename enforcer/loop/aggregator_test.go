@@ -8,6 +8,9 @@ import (
 	"time"
 )
 
+// zoneZ is the only aggregator of zone z.
+var zoneZ = Source{Place: Place{Zone: "z"}}
+
 // feed reports n nodes' steady load for a while.
 type feed struct {
 	agg  *Aggregator
@@ -44,13 +47,13 @@ func load(a *Aggregator, now time.Duration) float64 {
 }
 
 func TestAggregatorSums(t *testing.T) {
-	a := NewAggregator(AggregatorConfig{Place: Place{Zone: "z"}, Epoch: 1})
+	a := NewAggregator(AggregatorConfig{Source: zoneZ, Epoch: 1})
 	f := feed{agg: a}
 	for now := second; now <= 3*second; now += second {
 		f.report(t, now, map[string]float64{"x": 100, "y": 50})
 	}
 	sum, up, _, down := a.Tick(3 * second)
-	want := Sum{Place: Place{Zone: "z"}, Epoch: 1, Seq: 1, Paths: []PathSum{{Path: Path{"a"}, Nodes: 2, Offered: normal(150), Dropped: []float64{0}}}}
+	want := Sum{Source: zoneZ, Epoch: 1, Seq: 1, Members: 2, Paths: []PathSum{{Path: Path{"a"}, Nodes: 2, Offered: normal(150), Dropped: []float64{0}}}}
 	if !up || down || !reflect.DeepEqual(sum, want) {
 		t.Errorf("sum %+v (%v), told clients: %v; want %+v", sum, up, down, want)
 	}

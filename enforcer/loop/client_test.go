@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"reflect"
@@ -307,6 +308,35 @@ func TestABusyHandleCountsInStripesAndLosesNothing(t *testing.T) {
 		}
 		if offered != x.offered || !slices.Equal(dropped, x.dropped) || n != x.stripes {
 			t.Errorf("%v: offered %v, dropped %v in %d stripes, want %v, %v in %d", x.h.path, offered, dropped, n, x.offered, x.dropped, x.stripes)
+		}
+	}
+}
+
+// A handle's own draws keep the share that was told, whatever requests cost and
+// however many handles there are.
+func TestDrawsKeepTheShare(t *testing.T) {
+	c := NewClient(ClientConfig{Node: "n"})
+	const handles, each = 50, 4000
+	for _, keep := range []float64{0.01, 0.3, 0.97} {
+		var all float64
+		for i := range handles {
+			name := fmt.Sprint(keep, i)
+			h := c.Handle(Path{name})
+			c.Apply(order(uint64(i+1), keepNormal(name, keep)), 0)
+			kept := 0
+			for j := range each {
+				if h.Draw(Normal, uint64(1+j%3*i)) == Admitted {
+					kept++
+				}
+			}
+			all += float64(kept)
+			// Six deviations of a binomial: 1 in 10⁹ by chance.
+			if mean, dev := each*keep, math.Sqrt(each*keep*(1-keep)); math.Abs(float64(kept)-mean) > 6*dev {
+				t.Errorf("keep %g: %d of %d, want %g ± %g", keep, kept, each, mean, dev)
+			}
+		}
+		if mean, dev := handles*each*keep, math.Sqrt(handles*each*keep*(1-keep)); math.Abs(all-mean) > 6*dev {
+			t.Errorf("keep %g: %g of all, want %g ± %g", keep, all, mean, dev)
 		}
 	}
 }

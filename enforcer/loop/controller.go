@@ -25,17 +25,26 @@ type ControllerConfig struct {
 	// Required. It is asked when a bucket first appears and each second again.
 	Limits func(bucket string, at Place) (Setting, bool)
 	// Zones are those that a new controller waits for before it speaks, at most
-	// ten seconds; empty means those heard within the first 1.5 s.
+	// ten seconds; empty means those heard within the first 1.5 s. "z/a" is the
+	// aggregator a of zone z.
 	Zones []string
-	// ReleaseAfter frees the share of a silent zone. 0 keeps it for ever: a zone
+	// ReleaseAfter frees the share of a silent source. 0 keeps it for ever: a zone
 	// that is cut off goes on using it, so that the total stays within the
 	// limit, and the price is the unused share of a zone that is truly dead.
 	ReleaseAfter time.Duration
+	// Region and Parent make it the controller of a region: it decides what has
+	// the scope of the region and passes on what another controller, to which it
+	// is a source like a zone, decides for all regions.
+	Region string
+	Parent bool
+	// MaxPaths bounds what is compared, over all sources; 0 means 1,000,000.
+	// Paths beyond it count as late and run without directives.
+	MaxPaths int
 }
 
-// Order is what one zone is to be told.
+// Order is what one source is to be told.
 type Order struct {
-	Place
+	Source
 	Directives
 }
 
@@ -52,24 +61,40 @@ type Controller struct {
 	repeated time.Duration
 	seq      uint64
 	late     uint64
-	zones    map[Place]*zone
+	zones    map[Source]*zone
 	order    []*zone
 	tier     tier
+	upward   *upward // nil without a parent
 }
 
+// zone is one source as the controller knows it.
 type zone struct {
-	Place
+	Source
 	epoch, seq uint64
 	seen       time.Duration
 	told       time.Duration
 	flows      map[string]*flow
 	parts      map[string]*part // by bucket
-	keeps      map[string]Keep  // decided in the zone
+	keeps      map[string]Keep  // decided by the source
+
+	flagged     []string
+	members     int     // nodes that reported to it
+	taken       []Taken // nodes that it has from others
+	takenBefore int     // its nodes that others had when it last spoke
+	left        float64 // part of its last sums that still counts
+	claim       float64 // left while it is silent, else 0
 }
 
 // NewController makes a controller that has heard nothing.
 func NewController(c ControllerConfig) *Controller {
-	return &Controller{config: c, zones: map[Place]*zone{}}
+	if c.MaxPaths <= 0 {
+		c.MaxPaths = 1_000_000
+	}
+	k := &Controller{config: c, zones: map[Source]*zone{}}
+	if c.Parent {
+		k.upward = newUpward()
+	}
+	return k
 }
 
 func (c *Controller) begin(now time.Duration) {
@@ -78,26 +103,27 @@ func (c *Controller) begin(now time.Duration) {
 	}
 }
 
-// Sum takes a zone's sum that came at now.
+// Sum takes a source's sum that came at now.
 func (c *Controller) Sum(s Sum, now time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.begin(now)
-	z := c.zones[s.Place]
+	z := c.zones[s.Source]
 	if z != nil && now-z.seen <= TTL && !after(s.Epoch, s.Seq, z.epoch, z.seq) {
 		c.late++
 		return
 	}
 	if s.Leaving {
 		if z != nil {
-			c.drop(z)
+			c.drop(z, now)
 		}
 		return
 	}
 	if z == nil {
-		z = &zone{Place: s.Place, flows: map[string]*flow{}, parts: map[string]*part{}, keeps: map[string]Keep{}, told: now - time.Second}
-		c.zones[s.Place] = z
+		z = &zone{Source: s.Source, flows: map[string]*flow{}, parts: map[string]*part{}, keeps: map[string]Keep{}, told: now - time.Second}
+		c.zones[s.Source] = z
 		c.order = append(c.order, z)
+		c.reassign(s.Place, now)
 	}
 	if s.Epoch != z.epoch {
 		// A new aggregator names all it knows; what it does not name is gone.
@@ -107,26 +133,33 @@ func (c *Controller) Sum(s Sum, now time.Duration) {
 		}
 	}
 	z.epoch, z.seq, z.seen = s.Epoch, s.Seq, now
+	z.flagged = s.Flagged[:min(len(s.Flagged), MaxFlagged)]
+	z.members, z.left, z.takenBefore = max(s.Members, 0), 1, c.takenFrom(z)
 	for _, k := range s.Keeps {
 		z.keeps[k.Bucket] = saneKeep(k.Keep)
 	}
 	for i := range s.Paths {
-		c.load(z, &s.Paths[i])
+		c.load(z, &s.Paths[i], now)
 	}
+	c.hand(z, s.Taken)
 }
 
-func (c *Controller) load(z *zone, p *PathSum) {
-	if len(p.Path) == 0 || len(p.Path) > MaxPath || len(p.Dropped) != len(p.Path) {
+func (c *Controller) load(z *zone, p *PathSum, now time.Duration) {
+	key := p.Path.Join()
+	f := z.flows[key]
+	if len(p.Path) == 0 || len(p.Path) > MaxPath || len(p.Dropped) != len(p.Path) || f == nil && len(c.tier.flows) >= c.config.MaxPaths {
 		c.late++
 		return
 	}
-	key := p.Path.Join()
-	f := z.flows[key]
 	if f == nil {
-		f = &flow{path: slices.Clone(p.Path), dropped: make([]float64, len(p.Path))}
+		f = &flow{path: slices.Clone(p.Path), dropped: make([]float64, len(p.Path)), busy: now}
 		c.link(z, f)
 		z.flows[key] = f
 		c.tier.add(f)
+		c.upward.add(key, f)
+	}
+	if total(p.Offered) > 0 || p.Doubted > 0 {
+		f.busy = now
 	}
 	f.nodes, f.doubted = max(p.Nodes, 0), sane(p.Doubted)
 	for i := range p.Offered {
@@ -143,7 +176,7 @@ func (c *Controller) link(z *zone, f *flow) {
 	for _, bucket := range f.path {
 		p := z.parts[bucket]
 		if p == nil {
-			p = &part{cell: c.cell(z, bucket)}
+			p = &part{cell: c.cell(z, bucket), of: z.Place, claim: z.claim}
 			p.cell.parts = append(p.cell.parts, p)
 			z.parts[bucket] = p
 		}
@@ -151,7 +184,7 @@ func (c *Controller) link(z *zone, f *flow) {
 	}
 }
 
-// cell is a bucket's counter for a zone, under its scope.
+// cell is a bucket's counter for a source, under its scope.
 func (c *Controller) cell(z *zone, bucket string) *cell {
 	s, ok := c.config.Limits(bucket, z.Place)
 	n := cellName{bucket: bucket}
@@ -163,25 +196,82 @@ func (c *Controller) cell(z *zone, bucket string) *cell {
 	}
 	made := c.tier.cells[n] == nil
 	k := c.tier.cellAt(n)
-	k.limit, k.scope = sane(s.Rate), s.Scope
-	k.decide = ok && s.Scope != Zone
-	k.none = !ok
+	changed := k.scope != s.Scope || k.none == ok
+	k.limit, k.scope, k.none = sane(s.Rate), s.Scope, !ok
 	if made && !c.speaking {
 		// After a start nothing is known of what was admitted before.
 		k.law.Restart(c.start)
 	}
+	if made || changed {
+		k.keep = keepAll
+		c.assign(k, z)
+	}
 	return k
 }
 
-// drop removes a zone and frees its share.
-func (c *Controller) drop(z *zone) {
+// assign says who decides a cell that z takes part in: those above, the source
+// itself where it knows all of it, or the law here.
+func (c *Controller) assign(k *cell, z *zone) {
+	k.above = c.upward != nil && k.scope == Global && !k.none
+	k.below = !k.none && (k.scope == Zone && !c.several(z.Place) || k.scope == Region && z.Zone == "")
+	k.decide = !k.none && !k.above && !k.below
+	if k.above {
+		c.upward.obey(k)
+	}
+}
+
+// reassign looks again who decides the cells of a place, after a source has
+// come or gone.
+func (c *Controller) reassign(at Place, now time.Duration) {
+	for _, z := range c.order {
+		if z.Place != at {
+			continue
+		}
+		for _, p := range z.parts {
+			if k := p.cell; k.scope == Zone && !k.none && k.below == c.several(at) {
+				c.assign(k, z)
+				k.law.Restart(now)
+				k.everSent = false
+				delete(z.keeps, k.bucket)
+			}
+		}
+	}
+}
+
+// drop removes a source and frees its share.
+func (c *Controller) drop(z *zone, now time.Duration) {
 	gone := map[*flow]bool{}
 	for _, f := range z.flows {
 		gone[f] = true
 	}
-	delete(c.zones, z.Place)
+	delete(c.zones, z.Source)
 	c.order = slices.DeleteFunc(c.order, func(o *zone) bool { return o == z })
 	c.tier.keepFlows(func(f *flow) bool { return !gone[f] })
+	c.reassign(z.Place, now)
+}
+
+// forget drops the sources whose share is free and the paths that nobody has
+// used for long.
+func (c *Controller) forget(now time.Duration) {
+	for _, z := range slices.Clone(c.order) {
+		silent := now - z.seen
+		if c.config.ReleaseAfter > 0 && silent > c.config.ReleaseAfter || z.left == 0 && silent > TTL {
+			c.drop(z, now)
+		}
+	}
+	idle := map[*flow]bool{}
+	for _, z := range c.order {
+		for key, f := range z.flows {
+			if total(f.offered)+f.doubted == 0 && now-f.busy > forgetAfter {
+				idle[f] = true
+				delete(z.flows, key)
+			}
+		}
+	}
+	if len(idle) > 0 {
+		c.tier.keepFlows(func(f *flow) bool { return !idle[f] })
+	}
+	c.upward.forget(now)
 }
 
 // review asks for the limits again. Where one went to another scope the cells
@@ -191,13 +281,7 @@ func (c *Controller) review(now time.Duration) {
 		return
 	}
 	c.reviewed = now
-	if c.config.ReleaseAfter > 0 {
-		for _, z := range slices.Clone(c.order) {
-			if now-z.seen > c.config.ReleaseAfter {
-				c.drop(z)
-			}
-		}
-	}
+	c.forget(now)
 	for _, z := range c.order {
 		moved := false
 		for bucket, p := range z.parts {
@@ -234,6 +318,7 @@ func (c *Controller) relink(z *zone) {
 	for _, f := range flows { // in their order, so that a step does not depend on a map
 		if mine[f] {
 			c.link(z, f)
+			f.gone = false
 			c.tier.add(f)
 		}
 	}
@@ -252,11 +337,13 @@ func (c *Controller) Tick(now time.Duration) (orders []Order) {
 	c.review(now)
 	for _, z := range c.order {
 		for bucket, k := range z.keeps {
-			if p := z.parts[bucket]; p != nil && p.cell.scope == Zone && !p.cell.none {
+			if p := z.parts[bucket]; p != nil && p.cell.below {
 				p.cell.keep = k
 			}
 		}
 	}
+	c.claims(now)
+	c.upward.settle(c.tier.order, now)
 	c.tier.step(now)
 
 	repeat := now-c.repeated >= repeatEvery
@@ -265,12 +352,12 @@ func (c *Controller) Tick(now time.Duration) (orders []Order) {
 	}
 	say := map[*zone][]Directive{}
 	for _, k := range c.tier.order {
-		if !k.due(k.law.Hot(now), repeat) {
+		if k.above && !c.upward.knows(k) || !k.due(c.hot(k, now), repeat) {
 			continue
 		}
 		for _, z := range c.order {
 			if p := z.parts[k.bucket]; p != nil && p.cell == k {
-				say[z] = append(say[z], k.directive(p, now))
+				say[z] = append(say[z], c.directive(k, p, z, now))
 			}
 		}
 	}
@@ -280,26 +367,52 @@ func (c *Controller) Tick(now time.Duration) (orders []Order) {
 		}
 		z.told = now
 		c.seq++
-		orders = append(orders, Order{z.Place, Directives{Epoch: c.config.Epoch, Seq: c.seq, List: say[z]}})
+		orders = append(orders, Order{z.Source, Directives{Epoch: c.config.Epoch, Seq: c.seq, List: say[z]}})
 	}
 	return orders
 }
 
-// directive is the word on a cell to the zone of p.
-func (k *cell) directive(p *part, now time.Duration) Directive {
-	d := Directive{Bucket: k.bucket, Scope: k.scope, Limit: k.limit, None: k.none, Decide: k.scope == Zone && !k.none,
-		Hot: k.law.Hot(now), Keep: k.keep, Nodes: k.nodes, Load: total(k.offered), Spare: k.spare(p)}
-	switch {
-	case k.admitted > 0:
-		d.Share = p.admitted / k.admitted
-	case len(k.parts) > 0:
-		d.Share = 1 / float64(len(k.parts))
+// hot reports whether a cell's nodes are to report every 250 ms.
+func (c *Controller) hot(k *cell, now time.Duration) bool {
+	if k.above && !k.decide {
+		return c.upward.given[k.bucket].Hot
+	}
+	return k.law.Hot(now)
+}
+
+// directive is the word on a cell to z, whose part p is.
+func (c *Controller) directive(k *cell, p *part, z *zone, now time.Duration) Directive {
+	d := Directive{Bucket: k.bucket, Scope: k.scope, Limit: k.limit, None: k.none, Decide: k.below,
+		Hot: c.hot(k, now), Keep: k.keep, Nodes: k.nodes, Load: total(k.offered), Spare: k.spare(p)}
+	// One that is not heard may not hear: what it was told before stands.
+	if p.share == 0 || now-z.seen <= 2*sumEvery {
+		p.share = 1 / float64(len(k.parts))
+		if k.admitted > 0 {
+			p.share = p.admitted / k.admitted
+		}
+	}
+	d.Share = p.share
+	if k.above && !k.decide {
+		// A part of the region's part of the whole.
+		g := c.upward.given[k.bucket]
+		d.None, d.Limit, d.Nodes, d.Load = g.None, g.Limit, g.Nodes, g.Load
+		d.Share *= g.Share
+		d.Spare = 0
+		if k.doubted > 0 {
+			d.Spare = g.Spare * p.doubted / k.doubted
+		}
 	}
 	return d
 }
 
-// learned reports whether a new controller knows enough to speak.
+// learned reports whether a new controller knows enough to speak. Below a
+// parent that is away it says nothing: the zones go on with their own shares.
 func (c *Controller) learned(now time.Duration) bool {
+	return c.surveyed(now) && (c.upward == nil || c.upward.informed)
+}
+
+// surveyed reports whether a new controller has heard the zones.
+func (c *Controller) surveyed(now time.Duration) bool {
 	switch past := now - c.start; {
 	case len(c.order) == 0 || past < learnAtLeast:
 		return false
@@ -307,7 +420,7 @@ func (c *Controller) learned(now time.Duration) bool {
 		return true
 	}
 	for _, name := range c.config.Zones {
-		if !slices.ContainsFunc(c.order, func(z *zone) bool { return z.Zone == name }) {
+		if !slices.ContainsFunc(c.order, func(z *zone) bool { return z.Zone == name || z.Zone+"/"+z.Name == name }) {
 			return false
 		}
 	}
@@ -329,10 +442,13 @@ type BucketState struct {
 	Peak     float64 // highest load of the last closed minute, requests/s
 }
 
-// ZoneState is one zone as the controller sees it.
+// ZoneState is one source as the controller sees it.
 type ZoneState struct {
-	Place
-	Age time.Duration // since its last sum
+	Source
+	Age     time.Duration // since its last sum
+	Members int           // nodes that report to it
+	Flagged []string      // nodes whose claims were not believed in the last minute
+	Left    float64       // part of its last sums that still counts, 1 while it speaks
 }
 
 // State lists buckets and zones, in the order they appeared.
@@ -341,10 +457,10 @@ func (c *Controller) State(now time.Duration) (buckets []BucketState, zones []Zo
 	defer c.mu.Unlock()
 	for _, k := range c.tier.order {
 		buckets = append(buckets, BucketState{Bucket: k.bucket, Area: k.area, Scope: k.scope, Limit: k.limit, None: k.none,
-			Offered: k.offered, Admitted: k.admitted, Keep: k.keep, Nodes: k.nodes, Zones: len(k.parts), Peak: k.peak.closed})
+			Offered: k.offered, Admitted: k.admitted, Keep: k.keep, Nodes: k.nodes, Zones: k.zones(), Peak: k.peak.closed})
 	}
 	for _, z := range c.order {
-		zones = append(zones, ZoneState{z.Place, now - z.seen})
+		zones = append(zones, ZoneState{z.Source, now - z.seen, z.members, z.flagged, z.left})
 	}
 	return buckets, zones
 }

@@ -13,7 +13,7 @@ func limits(m map[string]Setting) func(string, Place) (Setting, bool) {
 }
 
 func sumOf(zone string, seq uint64, rate float64) Sum {
-	return Sum{Place: Place{zone, zone[:1]}, Epoch: 1, Seq: seq, Paths: []PathSum{{Path: Path{"a"}, Nodes: 10, Offered: normal(rate), Dropped: []float64{0}}}}
+	return Sum{Source: Source{Place: Place{zone, zone[:1]}}, Epoch: 1, Seq: seq, Paths: []PathSum{{Path: Path{"a"}, Nodes: 10, Offered: normal(rate), Dropped: []float64{0}}}}
 }
 
 func TestControllerWaitsForItsZones(t *testing.T) {
@@ -112,7 +112,7 @@ func TestALeavingZoneFreesItsShareAtOnce(t *testing.T) {
 	c.Sum(sumOf("a1", 1, 100), second)
 	c.Sum(sumOf("a2", 1, 100), second)
 	c.Tick(2 * second)
-	c.Sum(Sum{Place: Place{"a2", "a"}, Epoch: 1, Seq: 2, Leaving: true}, 2*second)
+	c.Sum(Sum{Source: Source{Place: Place{"a2", "a"}}, Epoch: 1, Seq: 2, Leaving: true}, 2*second)
 	c.Tick(2*second + tick)
 	if buckets, zones := c.State(2*second + tick); total(buckets[0].Offered) != 100 || len(zones) != 1 {
 		t.Errorf("load %v, zones %v", buckets[0].Offered, zones)
@@ -133,7 +133,7 @@ func TestControllerIgnoresLateSums(t *testing.T) {
 		t.Errorf("load %v with %d late, want 100 and 3", b[0].Offered, c.Late())
 	}
 	// A new aggregator of the zone names all it knows.
-	c.Sum(Sum{Place: Place{"a1", "a"}, Epoch: 2, Seq: 1}, 3*second)
+	c.Sum(Sum{Source: Source{Place: Place{"a1", "a"}}, Epoch: 2, Seq: 1}, 3*second)
 	c.Tick(3 * second)
 	if b, _ := c.State(3 * second); total(b[0].Offered) != 0 {
 		t.Errorf("load %v, want what the new aggregator said: none", b[0].Offered)
@@ -231,7 +231,7 @@ func TestANewControllerListensFirst(t *testing.T) {
 func TestACapIsComparedWithWhatItsQuotasLeave(t *testing.T) {
 	c := NewController(ControllerConfig{Limits: limits(map[string]Setting{"q": {Rate: 100}, "cap": {Rate: 200}})})
 	c.Tick(0)
-	c.Sum(Sum{Place: Place{Zone: "z"}, Epoch: 1, Seq: 1, Paths: []PathSum{
+	c.Sum(Sum{Source: zoneZ, Epoch: 1, Seq: 1, Paths: []PathSum{
 		{Path: Path{"q", "cap"}, Nodes: 1, Offered: normal(1000), Dropped: []float64{900, 0}},
 		{Path: Path{"cap"}, Nodes: 1, Offered: normal(50), Dropped: []float64{0}},
 	}}, second)

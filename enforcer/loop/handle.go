@@ -17,6 +17,7 @@ type Handle struct {
 	keep  [Classes]atomic.Uint64  // the share kept by the whole path, × 2³²; 0: look closer
 	room  atomic.Int64            // that of the path's first bucket, requests
 	known atomic.Bool             // there is a directive for every bucket of the path
+	seed  uint32                  // of Draw
 	wide  atomic.Pointer[stripes] // counts instead of own once it is there
 	own   [perLine]atomic.Uint64  // one stripe beside what a decision reads
 
@@ -25,6 +26,7 @@ type Handle struct {
 	chain  atomic.Pointer[[]*bucket] // replaced when a parked handle comes back
 	parked atomic.Bool               // not reported; the next request makes it so
 	report reporting
+	_      [32]byte // makes the size a multiple of a cache line's
 }
 
 // stripes are counters that processors share without waiting for each other.
@@ -47,7 +49,7 @@ const perLine = 8
 const busy = 10_000
 
 func newHandle(c *Client, p Path, chain *[]*bucket) *Handle {
-	h := &Handle{client: c, path: p}
+	h := &Handle{client: c, path: p, seed: rand.Uint32()}
 	h.chain.Store(chain)
 	if Classes+len(p) > perLine {
 		h.widen(1)
@@ -77,7 +79,32 @@ func (h *Handle) buckets() []*bucket { return *h.chain.Load() }
 func (h *Handle) Path() Path { return h.path }
 
 // Offer counts a request of a class and reports whether it is admitted.
-func (h *Handle) Offer(c Class) bool { return h.Take(c, 1, rand.Uint64()) == Admitted }
+func (h *Handle) Offer(c Class) bool { return h.Draw(c, 1) == Admitted }
+
+// Draw is Take with random bits of its own: while one stripe counts, they are
+// SplitMix64's of how many requests there have been, which costs less than
+// asking for some.
+func (h *Handle) Draw(c Class, n uint64) int {
+	if c >= Classes {
+		c = Normal
+	}
+	if h.wide.Load() != nil {
+		return h.Take(c, n, rand.Uint64())
+	}
+	draw := mix(uint64(h.seed)<<32 + uint64(c)<<24 + h.own[c].Add(n)*0x9E3779B97F4A7C15)
+	if draw>>32 < h.keep[c].Load() {
+		return Admitted
+	}
+	return h.refuse(c, n, draw)
+}
+
+// mix is the finaliser of SplitMix64 (Steele, Lea, Flood: Fast Splittable
+// Pseudorandom Number Generators, 2014).
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
+	x = (x ^ x>>27) * 0x94D049BB133111EB
+	return x ^ x>>31
+}
 
 // Take counts a request that costs n and decides it with draw, 64 random bits:
 // it returns Admitted, or the position on the path of the bucket that refuses.

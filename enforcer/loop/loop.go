@@ -72,6 +72,7 @@ const MaxPath = 64
 // and a doubled one changes nothing.
 type Report struct {
 	Node        string
+	From        Origin        // where the node reported before; zero for nowhere
 	Incarnation uint64        // grows with each stream that the node opens
 	Seq         uint64        // from 1 within the incarnation
 	At          time.Duration // on the node's own clock
@@ -87,13 +88,16 @@ type PathReport struct {
 	Dropped []uint64 // by position on the path
 }
 
-// Sum is what an aggregator knows of its zone.
+// Sum is what a source knows of its nodes.
 type Sum struct {
-	Place
+	Source
 	Epoch, Seq uint64
-	Leaving    bool // the zone stops on purpose: its share is free at once
+	Leaving    bool     // the source stops on purpose: its share is free at once
+	Members    int      // nodes that report to it; 0 where Taken does not matter
+	Taken      []Taken  // nodes that came over from others
+	Flagged    []string // nodes that claim more than is believed, at most MaxFlagged
 	Paths      []PathSum
-	Keeps      []BucketKeep // what the zone itself decided for its own buckets
+	Keeps      []BucketKeep // what the source itself decided for its own buckets
 }
 
 // PathSum is one path's load in a zone, in requests/s. Paths that stay at zero
@@ -132,13 +136,13 @@ type Directive struct {
 	Scope  Scope
 	Limit  float64 // requests/s of the scope
 	None   bool    // the bucket has no limit any more: forget it
-	Decide bool    // to an aggregator: a bucket of scope Zone, decide it yourself
+	Decide bool    // to a source: a bucket of its own scope, decide it yourself
 	Hot    bool    // report every 250 ms
 	Keep   Keep
 	Nodes  int     // that carry the bucket, in the scope
 	Load   float64 // offered to the bucket in the scope, requests/s
-	Share  float64 // to an aggregator: its zone's part of what is admitted
-	Spare  float64 // to an aggregator: unused limit for its doubted claims, requests/s
+	Share  float64 // to a source: its part of what is admitted
+	Spare  float64 // to a source: unused limit for its doubted claims, requests/s
 }
 
 // after reports whether stamp a is later than b.

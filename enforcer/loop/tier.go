@@ -24,6 +24,8 @@ type cell struct {
 	scope  Scope
 	none   bool // no limit
 	decide bool // by law; otherwise keep is given
+	above  bool // by the parent of a region's controller
+	below  bool // by the source
 	law    Law
 	keep   Keep
 	level  int // above those of every bucket inside it
@@ -46,9 +48,12 @@ type cell struct {
 // that a fleet at rest gets one message a second.
 const repeatEvery = time.Second
 
-// part is what one zone adds to a cell.
+// part is what one source adds to a cell.
 type part struct {
 	cell     *cell
+	of       Place
+	share    float64 // of what the cell admits, as was last told
+	claim    float64 // of the limit that a silent source was told, what still counts of it; 0: it speaks
 	flows    int
 	offered  [Classes]float64
 	admitted float64
@@ -56,7 +61,7 @@ type part struct {
 	nodes    int
 }
 
-// flow is one zone's load on one path.
+// flow is one source's load on one path.
 type flow struct {
 	path    Path
 	chain   []*part
@@ -64,6 +69,8 @@ type flow struct {
 	offered [Classes]float64
 	dropped []float64 // by position on the path
 	doubted float64
+	busy    time.Duration // when it last was offered anything; a controller's
+	gone    bool          // no longer part of the tier
 
 	through [Classes]float64 // what is left of offered while a step climbs
 	next    int
@@ -112,6 +119,7 @@ func (t *tier) keepFlows(keep func(*flow) bool) {
 			kept = append(kept, f)
 			continue
 		}
+		f.gone = true
 		for _, p := range f.chain {
 			p.flows--
 		}
@@ -204,6 +212,7 @@ func (f *flow) climb(level int) {
 
 func (c *cell) step(now time.Duration) {
 	c.offered, c.admitted, c.doubted, c.nodes = [Classes]float64{}, 0, 0, 0
+	live := Load{Limit: c.limit}
 	for _, p := range c.parts {
 		for i := range p.offered {
 			c.offered[i] += p.offered[i]
@@ -211,11 +220,31 @@ func (c *cell) step(now time.Duration) {
 		c.admitted += p.admitted
 		c.doubted += p.doubted
 		c.nodes += p.nodes
+		if p.claim > 0 {
+			live.Limit -= p.claimed(c.limit)
+			continue
+		}
+		for i := range p.offered {
+			live.Offered[i] += p.offered[i]
+		}
+		live.Admitted += p.admitted
 	}
 	c.peak.add(now, total(c.offered))
 	if c.decide {
-		c.keep = c.law.Step(now, Load{Limit: c.limit, Offered: c.offered, Admitted: c.admitted})
+		c.keep = c.law.Step(now, live)
 	}
+}
+
+// leastClaim is the part of a silent source's share that stays its own however
+// little it last used. What it may use beyond that is a fifth of its share, so
+// that the total stays within 1.2 times the limit whatever rises where.
+const leastClaim = 0.8
+
+// claimed is the part of a limit that a silent source uses: it holds itself to
+// its last share, and its load is taken to be what it was.
+func (p *part) claimed(limit float64) float64 {
+	most := p.claim * p.share * limit
+	return max(min(total(p.offered), most), leastClaim*most)
 }
 
 // due reports whether the cell's keep is to be said again: it moved, hot began
@@ -229,6 +258,15 @@ func (c *cell) due(hot, repeat bool) bool {
 		c.sent, c.sentHot, c.everSent = c.keep, hot, true
 	}
 	return say
+}
+
+// zones is how many zones take part.
+func (c *cell) zones() int {
+	seen := map[Place]bool{}
+	for _, p := range c.parts {
+		seen[p.of] = true
+	}
+	return len(seen)
 }
 
 // spare is the part of the unused limit that goes to a part's doubted claims.

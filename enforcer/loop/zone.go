@@ -12,27 +12,21 @@ func (a *Aggregator) Apply(d Directives, now time.Duration) Directives {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.begin(now)
-	if a.informed && now-a.heard <= TTL && !after(d.Epoch, d.Seq, a.epoch, a.said) {
+	fresh, ok := a.above.take(d, now, a.config.MaxPaths)
+	if !ok {
 		return Directives{}
 	}
-	a.epoch, a.said, a.heard, a.informed = d.Epoch, d.Seq, now, true
 	repeat := now-a.passed >= passEvery
 	if repeat && len(d.List) > 0 {
 		a.passed = now
 	}
 	var pass []Directive
-	for _, v := range d.List {
-		v.Keep = saneKeep(v.Keep)
-		v.Limit, v.Load, v.Share, v.Spare = sane(v.Limit), sane(v.Load), min(sane(v.Share), 1), sane(v.Spare)
-		if a.given[v.Bucket] == nil && len(a.given) >= a.config.MaxPaths {
-			continue
-		}
-		a.given[v.Bucket] = &given{v, now}
+	for _, v := range fresh {
 		c := a.tier.cells[cellName{v.Bucket, a.config.Place}]
 		if c == nil {
 			continue
 		}
-		a.obey(c)
+		a.above.obey(c)
 		if !c.decide && (c.due(v.Hot, repeat) || v.None) {
 			pass = append(pass, v)
 		}
@@ -41,24 +35,6 @@ func (a *Aggregator) Apply(d Directives, now time.Duration) Directives {
 		return Directives{}
 	}
 	return a.stamp(pass, now)
-}
-
-// obey sets a cell as the controller last said.
-func (a *Aggregator) obey(c *cell) {
-	g := a.given[c.bucket]
-	switch {
-	case g == nil || g.None:
-		c.decide, c.keep = false, keepAll
-	case g.Decide:
-		c.decide, c.limit = true, g.Limit
-	default:
-		c.decide, c.keep = false, g.Keep
-	}
-}
-
-// closed reports whether the zone has to decide for itself.
-func (a *Aggregator) closed(now time.Duration) bool {
-	return a.informed && now-a.heard > closeAfter
 }
 
 // Tick is to be called every AggregatorTick. It returns what to tell the
@@ -71,9 +47,8 @@ func (a *Aggregator) Tick(now time.Duration) (up Sum, sendUp bool, down Directiv
 	for _, zp := range a.list {
 		zp.read(now)
 	}
-	closed := a.closed(now)
 	for _, c := range a.tier.order {
-		a.settle(c, now, closed)
+		a.above.settle(c, now)
 	}
 	a.tier.step(now)
 
@@ -89,39 +64,17 @@ func (a *Aggregator) Tick(now time.Duration) (up Sum, sendUp bool, down Directiv
 	}
 	// A zone that knows nothing stays silent, so that its clients do not take it
 	// for a controller without limits.
-	if a.informed && (len(list) > 0 || now-a.spoke >= time.Second) {
+	if a.above.informed && (len(list) > 0 || now-a.spoke >= time.Second) {
 		down, sendDown = a.stamp(list, now), true
 	}
 	up, sendUp = a.sum(now)
 	return up, sendUp, down, sendDown
 }
 
-// settle decides who decides a cell.
-func (a *Aggregator) settle(c *cell, now time.Duration, closed bool) {
-	g := a.given[c.bucket]
-	if g == nil || g.None || g.Decide {
-		return
-	}
-	switch {
-	case closed && !c.decide:
-		c.decide, c.everSent = true, false
-		c.law.Restart(now)
-		fallthrough
-	case closed:
-		c.limit = g.Limit * g.Share
-	case now-g.at > TTL:
-		// The controller speaks, but of this bucket no more.
-		delete(a.given, c.bucket)
-		a.obey(c)
-	case c.decide:
-		a.obey(c)
-	}
-}
-
 // describe is the directive of a cell that is decided here.
 func (a *Aggregator) describe(c *cell, now time.Duration) Directive {
 	d := Directive{Bucket: c.bucket, Scope: Zone, Limit: c.limit, Hot: c.law.Hot(now), Keep: c.keep, Nodes: c.nodes, Load: total(c.offered), Spare: c.spare(c.parts[0])}
-	if g := a.given[c.bucket]; g != nil {
+	if g := a.above.given[c.bucket]; g != nil {
 		d.Scope = g.Scope
 	}
 	return d
@@ -130,7 +83,7 @@ func (a *Aggregator) describe(c *cell, now time.Duration) Directive {
 // inForce lists the directives of these buckets.
 func (a *Aggregator) inForce(buckets []string, now time.Duration) (list []Directive) {
 	for _, name := range buckets {
-		g := a.given[name]
+		g := a.above.given[name]
 		c := a.tier.cells[cellName{name, a.config.Place}]
 		switch {
 		case g == nil || g.None || c == nil:
@@ -199,11 +152,7 @@ func (zp *zonePath) read(now time.Duration) {
 	for i := range zp.drops {
 		zp.dropped[i] = float64(zp.drops[i]) / milliRequests
 	}
-	zero := total(zp.offered) == 0
-	if zero && !zp.wasZero {
-		zp.zeroAt = now
-	}
-	zp.wasZero = zero
+	zp.telling.see(total(zp.offered), now)
 }
 
 // sum is what the controller is told: the paths that moved, and each of the
@@ -213,31 +162,27 @@ func (a *Aggregator) sum(now time.Duration) (s Sum, send bool) {
 		return Sum{}, false
 	}
 	for _, zp := range a.list {
-		load := total(zp.offered)
-		if zp.wasZero && now-zp.zeroAt > zeroSumsFor {
+		if !zp.telling.due(total(zp.offered)+zp.doubted, now) {
 			continue
 		}
-		if zp.everSent && !moved(zp.sent, load+zp.doubted) && now-zp.sentAt < sumEvery {
-			continue
-		}
-		zp.sent, zp.sentAt, zp.everSent = load+zp.doubted, now, true
 		s.Paths = append(s.Paths, PathSum{Path: zp.path, Nodes: zp.nodes, Offered: zp.offered, Dropped: append([]float64(nil), zp.dropped...), Doubted: zp.doubted})
 	}
 	if len(s.Paths) == 0 && now-a.summed < sumEvery {
 		return Sum{}, false
 	}
 	for _, c := range a.tier.order {
-		if g := a.given[c.bucket]; g != nil && g.Decide {
+		if a.above.asked(c.bucket) {
 			s.Keeps = append(s.Keeps, BucketKeep{c.bucket, c.keep})
 		}
 	}
 	a.summed = now
+	s.Members, s.Taken, s.Flagged = a.live, a.taking(), a.stats.ClippedNodes
 	return a.numbered(s), true
 }
 
 func (a *Aggregator) numbered(s Sum) Sum {
 	a.sums++
-	s.Place, s.Epoch, s.Seq = a.config.Place, a.config.Epoch, a.sums
+	s.Source, s.Epoch, s.Seq = a.config.Source, a.config.Epoch, a.sums
 	return s
 }
 

@@ -22,6 +22,7 @@ import (
 // AggregatorConfig is what a zone's aggregator is built from.
 type AggregatorConfig struct {
 	loop.Place
+	Name       string      // tells it from others in its zone; "" for the only one
 	Controller string      // host:port; required
 	TLS        *tls.Config // for those who join; nil: without, loopback only
 	DialTLS    *tls.Config // towards the controller; nil: without
@@ -40,11 +41,8 @@ type Aggregator struct {
 	agg    *loop.Aggregator
 	clock  clock
 	epoch  uint64
-	sums   *queue[loop.Sum]
-	acks   *queue[[]byte]
-	up     *uplink[pb.ZoneUp]
+	above  *attendant
 	server *listener
-	left   chan struct{} // closed once the zone leaves
 
 	downDropped atomic.Uint64
 
@@ -58,6 +56,7 @@ type Aggregator struct {
 type member struct {
 	*downstream
 	node        string
+	from        loop.Origin
 	incarnation uint64
 
 	mu      sync.Mutex // one report at a time, and none after the end
@@ -78,27 +77,14 @@ func NewAggregator(c AggregatorConfig) (*Aggregator, error) {
 		c.Queue = upQueue
 	}
 	var s stamps
-	a := &Aggregator{config: c, clock: clock{time.Now()}, epoch: s.next(), sums: newQueue[loop.Sum](c.Queue), acks: newQueue[[]byte](1000),
-		left: make(chan struct{}), members: map[*member]struct{}{}, names: map[string]*member{}}
-	a.acks.wake = a.sums.wake
-	a.agg = loop.NewAggregator(loop.AggregatorConfig{Place: c.Place, Epoch: a.epoch, Trusted: c.Trusted, MaxPaths: c.MaxPaths})
-	a.up = &uplink[pb.ZoneUp]{
-		address: c.Controller, tls: c.DialTLS, log: c.Log,
-		open: func(ctx context.Context, conn grpc.ClientConnInterface) (grpc.BidiStreamingClient[pb.ZoneUp, pb.Down], error) {
-			return pb.NewControllerClient(conn).Attend(ctx)
-		},
-		begin: func() *pb.ZoneUp {
-			a.sums.clear()
-			return &pb.ZoneUp{Hello: &pb.ZoneHello{Zone: c.Zone, Region: c.Region, Epoch: a.epoch}}
-		},
-		next: a.next,
-		directives: func(d loop.Directives) {
-			if d.Seq > 0 {
-				a.broadcast(a.agg.Apply(d, a.clock.now()))
-			}
-		},
-		document: a.document,
-	}
+	a := &Aggregator{config: c, clock: clock{time.Now()}, epoch: s.next(), members: map[*member]struct{}{}, names: map[string]*member{}}
+	source := loop.Source{Place: c.Place, Name: c.Name}
+	a.agg = loop.NewAggregator(loop.AggregatorConfig{Source: source, Epoch: a.epoch, Trusted: c.Trusted, MaxPaths: c.MaxPaths})
+	a.above = newAttendant(attendantConfig{
+		address: c.Controller, tls: c.DialTLS, queue: c.Queue, log: c.Log, source: source, epoch: a.epoch,
+		directives: func(d loop.Directives) { a.broadcast(a.agg.Apply(d, a.clock.now())) },
+		document:   a.document,
+	})
 	return a, nil
 }
 
@@ -114,14 +100,11 @@ func (a *Aggregator) Serve(ctx context.Context, l net.Listener) (err error) {
 	streams, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	group.Go(func() error { return a.server.serve(inner, l) })
-	group.Go(func() error { return a.up.run(streams) })
+	group.Go(func() error { return a.above.up.run(streams) })
 	group.Go(func() error {
 		defer func() {
-			a.sums.clear()
-			a.sums.push(a.agg.Leave())
-			close(a.left)
-			a.sums.poke()
-			a.up.part(cancel)
+			leave := a.agg.Leave()
+			a.above.part(&leave, cancel)
 		}()
 		return every(inner, loop.AggregatorTick, a.tick)
 	})
@@ -130,33 +113,11 @@ func (a *Aggregator) Serve(ctx context.Context, l net.Listener) (err error) {
 
 func (a *Aggregator) tick() {
 	sum, up, d, down := a.agg.Tick(a.clock.now())
-	if up && a.up.up.Load() {
-		a.sums.push(sum)
+	if up {
+		a.above.tell(sum)
 	}
 	if down {
 		a.broadcast(d)
-	}
-}
-
-func (a *Aggregator) next(ctx context.Context, w *writer) (*pb.ZoneUp, error) {
-	for {
-		if s, ok := a.sums.take(); ok {
-			m := &pb.ZoneUp{Sum: encodeSum(w, s)}
-			var err error
-			m.Names, err = w.take()
-			return m, err
-		}
-		if ack, ok := a.acks.take(); ok {
-			return &pb.ZoneUp{Ack: ack}, nil
-		}
-		select {
-		case <-a.left:
-			return nil, errDone
-		default:
-		}
-		if err := a.sums.wait(ctx); err != nil {
-			return nil, err
-		}
 	}
 }
 
@@ -220,10 +181,11 @@ func (a *Aggregator) Join(s grpc.BidiStreamingServer[pb.NodeUp, pb.Down]) error 
 	if err != nil {
 		return err
 	}
-	if first.Hello.GetNode() == "" || len(first.Hello.Node) > maxName {
+	if first.Hello.GetNode() == "" || len(first.Hello.Node) > maxName || len(first.Hello.From) > maxName {
 		return fmt.Errorf("%w: the first message names no node", rlc.ErrInvalid)
 	}
-	m := &member{downstream: newDownstream(), node: first.Hello.Node, incarnation: first.Hello.Incarnation, buckets: map[string]struct{}{}}
+	m := &member{downstream: newDownstream(&pb.DownHello{Name: a.config.Name, Epoch: a.epoch}), node: first.Hello.Node,
+		from: loop.Origin{Name: first.Hello.From, Epoch: first.Hello.FromEpoch}, incarnation: first.Hello.Incarnation, buckets: map[string]struct{}{}}
 	if name := verified(s.Context()); name != "" {
 		m.node = name + "/" + m.node // nobody speaks for another's node
 	}
@@ -255,7 +217,7 @@ func (a *Aggregator) receive(m *member, names *reader, in *pb.NodeUp) error {
 		}
 	}
 	if len(in.Ack) > 0 {
-		a.acks.push(in.Ack)
+		a.above.acks.push(in.Ack)
 	}
 	if in.Report == nil {
 		return nil
@@ -265,7 +227,7 @@ func (a *Aggregator) receive(m *member, names *reader, in *pb.NodeUp) error {
 		return err
 	}
 	m.room = r.Paths
-	r.Node, r.Incarnation = m.node, m.incarnation
+	r.Node, r.From, r.Incarnation = m.node, m.from, m.incarnation
 	if answer := a.agg.Report(r, a.clock.now()); len(answer.List) > 0 {
 		a.push(m, answer)
 	}
@@ -315,9 +277,6 @@ func (a *Aggregator) Stats() AggregatorStats {
 	a.mu.RLock()
 	members := len(a.members)
 	a.mu.RUnlock()
-	a.sums.mu.Lock()
-	dropped := a.sums.dropped
-	a.sums.mu.Unlock()
-	return AggregatorStats{AggregatorStats: a.agg.Stats(a.clock.now()), Members: members, Connected: a.up.up.Load(),
-		Connects: a.up.connects.Load(), UpDropped: dropped, DownDropped: a.downDropped.Load()}
+	return AggregatorStats{AggregatorStats: a.agg.Stats(a.clock.now()), Members: members, Connected: a.above.up.up.Load(),
+		Connects: a.above.up.connects.Load(), UpDropped: a.above.dropped(), DownDropped: a.downDropped.Load()}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -22,10 +24,13 @@ const upQueue = 16
 
 // ClientConfig is what a data plane's end of the loop is built from.
 type ClientConfig struct {
-	Address string       // of the zone's aggregator, host:port; required
-	Node    string       // unique in the zone; required
-	Client  *loop.Client // required; Run ticks it
-	TLS     *tls.Config  // nil: without, for loopback
+	// Addresses are the zone's aggregators, host:port; required. Nodes spread
+	// over them by a hash of their names, go over to another when theirs breaks or
+	// falls silent, and come home once it answers again.
+	Addresses []string
+	Node      string       // unique in the zone; required
+	Client    *loop.Client // required; Run ticks it
+	TLS       *tls.Config  // nil: without, for loopback
 	// OnDocument hears each new snapshot and new overrides; nil for nobody. It
 	// is called by one goroutine at a time.
 	OnDocument func(Document)
@@ -40,7 +45,8 @@ type Client struct {
 	stamps  stamps
 	reports *queue[loop.Report]
 	acks    *queue[[]byte]
-	newest  newest // of the goroutine that receives
+	newest  newest                      // of the goroutine that receives
+	joined  atomic.Pointer[loop.Origin] // the aggregator that was last joined
 	leaving chan struct{}
 	up      *uplink[pb.NodeUp]
 }
@@ -48,8 +54,8 @@ type Client struct {
 // NewClient makes a client that is not joined yet. The error wraps
 // rlc.ErrInvalid.
 func NewClient(c ClientConfig) (*Client, error) {
-	if c.Address == "" || c.Node == "" || c.Client == nil {
-		return nil, fmt.Errorf("%w: joining the loop takes an address, a node's name and a client", rlc.ErrInvalid)
+	if len(c.Addresses) == 0 || slices.Contains(c.Addresses, "") || c.Node == "" || c.Client == nil {
+		return nil, fmt.Errorf("%w: joining the loop takes addresses, a node's name and a client", rlc.ErrInvalid)
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -57,7 +63,7 @@ func NewClient(c ClientConfig) (*Client, error) {
 	k := &Client{config: c, clock: clock{time.Now()}, reports: newQueue[loop.Report](upQueue), acks: newQueue[[]byte](1), leaving: make(chan struct{})}
 	k.acks.wake = k.reports.wake // whoever waits, waits for both
 	k.up = &uplink[pb.NodeUp]{
-		address: c.Address, tls: c.TLS, log: c.Log,
+		addresses: spread(c.Node, c.Addresses), tls: c.TLS, log: c.Log,
 		open: func(ctx context.Context, conn grpc.ClientConnInterface) (grpc.BidiStreamingClient[pb.NodeUp, pb.Down], error) {
 			return pb.NewAggregatorClient(conn).Join(ctx)
 		},
@@ -68,6 +74,7 @@ func NewClient(c ClientConfig) (*Client, error) {
 			}
 		},
 		document: k.document,
+		hello:    func(h *pb.DownHello) { k.joined.Store(&loop.Origin{Name: h.Name, Epoch: h.Epoch}) },
 	}
 	return k, nil
 }
@@ -99,7 +106,11 @@ func (c *Client) begin() *pb.NodeUp {
 	incarnation := c.stamps.next()
 	c.reports.clear()
 	c.config.Client.Connect(incarnation)
-	return &pb.NodeUp{Hello: &pb.NodeHello{Node: c.config.Node, Incarnation: incarnation}}
+	hello := &pb.NodeHello{Node: c.config.Node, Incarnation: incarnation}
+	if from := c.joined.Load(); from != nil {
+		hello.From, hello.FromEpoch = from.Name, from.Epoch
+	}
+	return &pb.NodeUp{Hello: hello}
 }
 
 func (c *Client) next(ctx context.Context, w *writer) (*pb.NodeUp, error) {

@@ -60,7 +60,10 @@ func micros(us int64) time.Duration {
 }
 
 func encodeSum(w *writer, s loop.Sum) *pb.Sum {
-	out := &pb.Sum{Seq: s.Seq, Leaving: s.Leaving}
+	out := &pb.Sum{Seq: s.Seq, Leaving: s.Leaving, Members: uint32(s.Members), Flagged: s.Flagged}
+	for _, t := range s.Taken {
+		out.TakenFrom, out.TakenEpoch, out.TakenNodes = append(out.TakenFrom, t.From.Name), append(out.TakenEpoch, t.From.Epoch), append(out.TakenNodes, uint32(t.Nodes))
+	}
 	for i := range s.Paths {
 		p := &s.Paths[i]
 		out.Paths = append(out.Paths, w.path(p.Path))
@@ -78,10 +81,14 @@ func encodeSum(w *writer, s loop.Sum) *pb.Sum {
 
 func decodeSum(names *reader, in *pb.Sum) (loop.Sum, error) {
 	n := len(in.Paths)
-	if len(in.Nodes) != n || len(in.Doubted) != n || len(in.Offered) != n*loop.Classes || len(in.Keeps) != len(in.KeptBuckets)*loop.Classes {
+	if len(in.Nodes) != n || len(in.Doubted) != n || len(in.Offered) != n*loop.Classes || len(in.Keeps) != len(in.KeptBuckets)*loop.Classes ||
+		len(in.TakenEpoch) != len(in.TakenFrom) || len(in.TakenNodes) != len(in.TakenFrom) {
 		return loop.Sum{}, errLists
 	}
-	s := loop.Sum{Seq: in.Seq, Leaving: in.Leaving, Paths: make([]loop.PathSum, n), Keeps: make([]loop.BucketKeep, len(in.KeptBuckets))}
+	s := loop.Sum{Seq: in.Seq, Leaving: in.Leaving, Members: int(in.Members), Flagged: in.Flagged, Paths: make([]loop.PathSum, n), Keeps: make([]loop.BucketKeep, len(in.KeptBuckets))}
+	for i, name := range in.TakenFrom {
+		s.Taken = append(s.Taken, loop.Taken{From: loop.Origin{Name: name, Epoch: in.TakenEpoch[i]}, Nodes: int(in.TakenNodes[i])})
+	}
 	dropped := in.Dropped
 	for i, id := range in.Paths {
 		path, err := names.path(id)

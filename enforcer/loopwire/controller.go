@@ -29,7 +29,13 @@ type ControllerConfig struct {
 	// Region, where it is not "", is the only one whose zones may attend.
 	Region       string
 	ReleaseAfter time.Duration
-	TLS          *tls.Config // nil: without, loopback only
+	// Parent is the global controller, host:port, that a Region's controller
+	// attends for what concerns all regions; "": none. OnDocument hears what
+	// comes down from it, nil for nobody, one at a time.
+	Parent     string
+	OnDocument func(Document)
+	DialTLS    *tls.Config // towards the parent; nil: without
+	TLS        *tls.Config // nil: without, loopback only
 	// OnAck hears each acknowledgement of documents, JSON as the data plane sent
 	// it; nil for nobody. It must not block, and may be called by several
 	// goroutines.
@@ -44,11 +50,12 @@ type Controller struct {
 	ctl    *loop.Controller
 	clock  clock
 	server *listener
+	above  *attendant // nil without a parent
 
 	dropped atomic.Uint64
 
 	mu     sync.Mutex
-	zones  map[loop.Place]*downstream
+	zones  map[loop.Source]*downstream
 	newest newest
 }
 
@@ -63,9 +70,29 @@ func NewController(c ControllerConfig) (*Controller, error) {
 	if c.OnAck == nil {
 		c.OnAck = func([]byte) {}
 	}
+	if c.Parent != "" && c.Region == "" {
+		return nil, fmt.Errorf("%w: a controller below another takes a region", rlc.ErrInvalid)
+	}
 	var s stamps
-	return &Controller{config: c, clock: clock{time.Now()}, zones: map[loop.Place]*downstream{},
-		ctl: loop.NewController(loop.ControllerConfig{Epoch: s.next(), Limits: c.Limits, Zones: c.Zones, ReleaseAfter: c.ReleaseAfter})}, nil
+	epoch := s.next()
+	k := &Controller{config: c, clock: clock{time.Now()}, zones: map[loop.Source]*downstream{},
+		ctl: loop.NewController(loop.ControllerConfig{Epoch: epoch, Limits: c.Limits, Zones: c.Zones, ReleaseAfter: c.ReleaseAfter,
+			Region: c.Region, Parent: c.Parent != ""})}
+	if c.Parent != "" {
+		k.above = newAttendant(attendantConfig{
+			address: c.Parent, tls: c.DialTLS, queue: upQueue, log: c.Log, source: loop.Source{Place: loop.Place{Region: c.Region}}, epoch: epoch,
+			directives: func(d loop.Directives) { k.ctl.Apply(d, k.clock.now()) },
+			document:   k.document,
+		})
+	}
+	return k, nil
+}
+
+// document hears what comes from the parent.
+func (c *Controller) document(d *Document) {
+	if c.config.OnDocument != nil {
+		c.config.OnDocument(*d)
+	}
 }
 
 // Serve compares and answers on l until ctx ends. Without TLS l must be on
@@ -77,16 +104,33 @@ func (c *Controller) Serve(ctx context.Context, l net.Listener) (err error) {
 	pb.RegisterControllerServer(c.server.server, c)
 	group, inner := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.server.serve(inner, l) })
-	group.Go(func() error { return every(inner, loop.ControllerTick, c.tick) })
+	if c.above == nil {
+		group.Go(func() error { return every(inner, loop.ControllerTick, c.tick) })
+		return group.Wait()
+	}
+	streams, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	group.Go(func() error { return c.above.up.run(streams) })
+	group.Go(func() error {
+		// A region does not take leave: its zones go on with its share.
+		defer c.above.part(nil, cancel)
+		return every(inner, loop.ControllerTick, c.tick)
+	})
 	return group.Wait()
 }
 
 func (c *Controller) tick() {
-	orders := c.ctl.Tick(c.clock.now())
+	now := c.clock.now()
+	orders := c.ctl.Tick(now)
+	if c.above != nil {
+		if sum, up := c.ctl.Up(now); up {
+			c.above.tell(sum)
+		}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, o := range orders {
-		if z := c.zones[o.Place]; z != nil {
+		if z := c.zones[o.Source]; z != nil {
 			c.dropped.Add(z.queue.push(o.Directives))
 		}
 	}
@@ -111,16 +155,17 @@ func (c *Controller) Attend(s grpc.BidiStreamingServer[pb.ZoneUp, pb.Down]) erro
 	if err != nil {
 		return err
 	}
-	if first.Hello.GetZone() == "" || len(first.Hello.Zone) > maxName || len(first.Hello.Region) > maxName {
-		return fmt.Errorf("%w: the first message names no zone", rlc.ErrInvalid)
+	hello := first.Hello
+	if hello.GetZone() == "" && hello.GetRegion() == "" || max(len(hello.Zone), len(hello.Region), len(hello.Name)) > maxName {
+		return fmt.Errorf("%w: the first message names neither zone nor region", rlc.ErrInvalid)
 	}
-	if c.config.Region != "" && first.Hello.Region != c.config.Region {
-		return status.Errorf(codes.PermissionDenied, "a zone of region %q attends the controller of %q", first.Hello.Region, c.config.Region)
+	if c.config.Region != "" && (hello.Region != c.config.Region || hello.Zone == "") {
+		return status.Errorf(codes.PermissionDenied, "zone %q of region %q attends the controller of %q", hello.Zone, hello.Region, c.config.Region)
 	}
-	place, epoch := loop.Place{Zone: first.Hello.Zone, Region: first.Hello.Region}, first.Hello.Epoch
-	d := newDownstream()
-	c.enter(place, d)
-	defer c.leave(place, d)
+	source := loop.Source{Place: loop.Place{Zone: hello.Zone, Region: hello.Region}, Name: hello.Name}
+	d := newDownstream(nil)
+	c.enter(source, d)
+	defer c.leave(source, d)
 	var names reader
 	return exchange(s.Context(), c.server, d, s.Send, func() error {
 		in, err := s.Recv()
@@ -132,6 +177,9 @@ func (c *Controller) Attend(s grpc.BidiStreamingServer[pb.ZoneUp, pb.Down]) erro
 		}
 		if len(in.Ack) > 0 {
 			c.config.OnAck(in.Ack)
+			if c.above != nil {
+				c.above.acks.push(in.Ack)
+			}
 		}
 		if in.Sum == nil {
 			return nil
@@ -140,19 +188,19 @@ func (c *Controller) Attend(s grpc.BidiStreamingServer[pb.ZoneUp, pb.Down]) erro
 		if err != nil {
 			return err
 		}
-		sum.Place, sum.Epoch = place, epoch
+		sum.Source, sum.Epoch = source, hello.Epoch
 		c.ctl.Sum(sum, c.clock.now())
 		return nil
 	})
 }
 
-func (c *Controller) enter(place loop.Place, d *downstream) {
+func (c *Controller) enter(s loop.Source, d *downstream) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if old := c.zones[place]; old != nil {
+	if old := c.zones[s]; old != nil {
 		old.end()
 	}
-	c.zones[place] = d
+	c.zones[s] = d
 	for _, doc := range c.newest {
 		if doc != nil {
 			d.document(doc)
@@ -160,12 +208,13 @@ func (c *Controller) enter(place loop.Place, d *downstream) {
 	}
 }
 
-// leave forgets a stream. The zone's last sums stand: silence is not zero load.
-func (c *Controller) leave(place loop.Place, d *downstream) {
+// leave forgets a stream. The source's last sums stand: silence is not zero
+// load.
+func (c *Controller) leave(s loop.Source, d *downstream) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.zones[place] == d {
-		delete(c.zones, place)
+	if c.zones[s] == d {
+		delete(c.zones, s)
 	}
 }
 
@@ -176,7 +225,8 @@ func (c *Controller) State() ([]loop.BucketState, []loop.ZoneState) {
 
 // ControllerStats are counts since the start.
 type ControllerStats struct {
-	Connected   int    // aggregators with an open stream
+	Connected   int    // sources with an open stream
+	Parent      bool   // the stream to the parent is open
 	Late        uint64 // sums that came late, twice or damaged
 	DownDropped uint64 // directives that waited too long for a slow reader
 }
@@ -185,5 +235,5 @@ type ControllerStats struct {
 func (c *Controller) Stats() ControllerStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return ControllerStats{Connected: len(c.zones), Late: c.ctl.Late(), DownDropped: c.dropped.Load()}
+	return ControllerStats{Connected: len(c.zones), Parent: c.above != nil && c.above.up.up.Load(), Late: c.ctl.Late(), DownDropped: c.dropped.Load()}
 }

@@ -139,7 +139,7 @@ func (f *fleet) startZone(z int) {
 // are spread evenly over time.
 func (f *fleet) startNode(z, n int) {
 	lc := loop.NewClient(loop.ClientConfig{Node: fmt.Sprint(z, ".", n)})
-	c, err := NewClient(ClientConfig{Address: f.addrs[z], Node: fmt.Sprint(z, ".", n), Client: lc})
+	c, err := NewClient(ClientConfig{Addresses: []string{f.addrs[z]}, Node: fmt.Sprint(z, ".", n), Client: lc})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -298,7 +298,7 @@ func TestDocumentsReachEveryNodeAndAcknowledgementsComeBack(t *testing.T) {
 	zone := start(t, func(ctx context.Context) error { return a.Serve(ctx, la) })
 
 	docs := make(chan Document, 10)
-	k, err := NewClient(ClientConfig{Address: la.Addr().String(), Node: "n", Client: loop.NewClient(loop.ClientConfig{Node: "n"}), TLS: tlsFor("node"),
+	k, err := NewClient(ClientConfig{Addresses: []string{la.Addr().String()}, Node: "n", Client: loop.NewClient(loop.ClientConfig{Node: "n"}), TLS: tlsFor("node"),
 		OnDocument: func(d Document) { docs <- d }})
 	if err != nil {
 		t.Fatal(err)
@@ -317,7 +317,7 @@ func TestDocumentsReachEveryNodeAndAcknowledgementsComeBack(t *testing.T) {
 		t.Errorf("acknowledged %s", ack)
 	}
 	// Somebody without a certificate is not let in.
-	stranger, err := NewClient(ClientConfig{Address: la.Addr().String(), Node: "n", Client: loop.NewClient(loop.ClientConfig{Node: "n"})})
+	stranger, err := NewClient(ClientConfig{Addresses: []string{la.Addr().String()}, Node: "n", Client: loop.NewClient(loop.ClientConfig{Node: "n"})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -337,7 +337,7 @@ func TestDocumentsReachEveryNodeAndAcknowledgementsComeBack(t *testing.T) {
 
 // A reader that does not read costs a bounded queue, and others nothing.
 func TestASlowReaderLosesTheOldest(t *testing.T) {
-	d := newDownstream()
+	d := newDownstream(nil)
 	dropped := uint64(0)
 	for i := range 10_000 {
 		dropped += d.queue.push(loop.Directives{Epoch: 1, Seq: uint64(i + 1)})

@@ -35,6 +35,7 @@ const downQueue = 8
 // downstream is one stream down: directives, and the documents that the reader
 // does not have yet.
 type downstream struct {
+	hello  *pb.DownHello // nil: none
 	queue  *queue[loop.Directives]
 	mu     sync.Mutex
 	docs   []*Document
@@ -42,8 +43,8 @@ type downstream struct {
 	once   sync.Once
 }
 
-func newDownstream() *downstream {
-	return &downstream{queue: newQueue[loop.Directives](downQueue), closed: make(chan struct{})}
+func newDownstream(hello *pb.DownHello) *downstream {
+	return &downstream{hello: hello, queue: newQueue[loop.Directives](downQueue), closed: make(chan struct{})}
 }
 
 func (d *downstream) end() { d.once.Do(func() { close(d.closed) }) }
@@ -74,11 +75,11 @@ func (d *downstream) takeDocument() *Document {
 	return doc
 }
 
-// run sends until ctx ends or sending fails. It begins with an empty message,
-// so that the reader knows that it is heard.
+// run sends until ctx ends or sending fails. It begins with a message of no
+// more than hello, so that the reader knows that it is heard.
 func (d *downstream) run(ctx context.Context, send func(*pb.Down) error) error {
 	w := newWriter()
-	if err := send(&pb.Down{}); err != nil {
+	if err := send(&pb.Down{Hello: d.hello}); err != nil {
 		return err
 	}
 	for {

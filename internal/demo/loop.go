@@ -44,7 +44,7 @@ func openRatios(a *app.App, c *loop.Client, log *slog.Logger) (_ *ratios, err er
 	if r.aggregator, err = loopwire.NewAggregator(loopwire.AggregatorConfig{Place: loop.Place{Zone: zone}, Controller: r.zones.Addr().String(), Log: log}); err != nil {
 		return nil, fmt.Errorf("the loop's aggregator: %w", err)
 	}
-	if r.client, err = loopwire.NewClient(loopwire.ClientConfig{Address: r.nodes.Addr().String(), Node: node, Client: c, Log: log}); err != nil {
+	if r.client, err = loopwire.NewClient(loopwire.ClientConfig{Addresses: []string{r.nodes.Addr().String()}, Node: node, Client: c, Log: log}); err != nil {
 		return nil, fmt.Errorf("join the loop: %w", err)
 	}
 	a.ShowLoop(r.controller, r.aggregator)

@@ -12,14 +12,16 @@ type loopFleet struct {
 	run     *Run
 	paths   []loop.Path // by stream
 	nodes   []*simNode
-	zones   []*simZone
-	control *simControl
+	zones   []*simZone    // every aggregator, those of a zone side by side
+	regions []*simControl // the regions' controllers, if there are any
+	control *simControl   // the one above all
 }
 
 type simNode struct {
 	client  *loop.Client
 	handles []*loop.Handle // by stream
 	zone    *simZone
+	from    loop.Origin
 	phase   int
 	skew    time.Duration
 	running bool
@@ -29,22 +31,28 @@ type simNode struct {
 	lies    uint64
 }
 
+// simZone is one aggregator.
 type simZone struct {
-	place loop.Place
-	agg   *loop.Aggregator
-	phase int
-	dead  bool
-	cut   bool // from the controller
-	up    line
-	down  line
-	epoch uint64
+	source  loop.Source
+	control *simControl
+	agg     *loop.Aggregator
+	phase   int
+	dead    bool
+	cut     bool // from the controller
+	up      line
+	down    line
+	epoch   uint64
 }
 
+// simControl is one controller; a region's has the lines to the one above.
 type simControl struct {
-	ctl   *loop.Controller
-	phase int
-	dead  bool
-	epoch uint64
+	region   string
+	ctl      *loop.Controller
+	phase    int
+	dead     bool
+	cut      bool // from the controller above
+	epoch    uint64
+	up, down line
 }
 
 // line keeps a stream's messages in order.
@@ -58,25 +66,55 @@ func newLoopFleet(r *Run) *loopFleet {
 		}
 		f.paths = append(f.paths, s.Path)
 	}
-	for z := range r.config.Zones {
-		zone := &simZone{place: loop.Place{Zone: "zone-" + strconv.Itoa(z)}, phase: r.phase(loop.AggregatorTick)}
-		f.zones = append(f.zones, zone)
-		f.startZone(zone)
+	f.addZones()
+	f.control = &simControl{phase: r.phase(loop.ControllerTick)}
+	for _, c := range append(f.regions, f.control) {
+		f.startController(c)
 	}
-	f.startController()
+	per := max(r.config.PerZone, 1)
 	for i := range r.config.Nodes {
-		n := &simNode{zone: f.zones[i%len(f.zones)], phase: r.phase(loop.ClientTick)}
+		at := i%r.config.Zones*per + i/r.config.Zones%per
+		n := &simNode{zone: f.zones[at], phase: r.phase(loop.ClientTick)}
 		if r.config.Skew {
 			n.skew = 5*time.Minute + time.Duration(r.rng.Int64N(int64(10*time.Minute))) - 5*time.Minute
 		}
 		f.nodes = append(f.nodes, n)
 	}
+	for _, z := range f.zones {
+		if z.control == nil {
+			z.control = f.control
+		}
+	}
 	return f
+}
+
+// addZones makes the aggregators and, in turn over the zones, their regions.
+func (f *loopFleet) addZones() {
+	r := f.run
+	for i := range r.config.Regions {
+		f.regions = append(f.regions, &simControl{region: "region-" + strconv.Itoa(i), phase: r.phase(loop.ControllerTick)})
+	}
+	for z := range r.config.Zones {
+		place := loop.Place{Zone: "zone-" + strconv.Itoa(z)}
+		var above *simControl
+		if len(f.regions) > 0 {
+			above = f.regions[z%len(f.regions)]
+			place.Region = above.region
+		}
+		for i := range max(r.config.PerZone, 1) {
+			zone := &simZone{source: loop.Source{Place: place}, control: above, phase: r.phase(loop.AggregatorTick)}
+			if r.config.PerZone > 1 {
+				zone.source.Name = strconv.Itoa(i)
+			}
+			f.zones = append(f.zones, zone)
+			f.startZone(zone)
+		}
+	}
 }
 
 func (f *loopFleet) startZone(z *simZone) {
 	z.epoch++
-	z.agg = loop.NewAggregator(loop.AggregatorConfig{Place: z.place, Epoch: z.epoch})
+	z.agg = loop.NewAggregator(loop.AggregatorConfig{Source: z.source, Epoch: z.epoch})
 	z.dead = false
 	for _, n := range f.nodes {
 		if n.zone == z && n.running {
@@ -86,18 +124,44 @@ func (f *loopFleet) startZone(z *simZone) {
 	}
 }
 
-func (f *loopFleet) startController() {
-	if f.control == nil {
-		f.control = &simControl{phase: f.run.phase(loop.ControllerTick)}
+// killZone stops an aggregator. Where its zone has others its nodes go over to
+// the next one, each after a pause of its own.
+func (f *loopFleet) killZone(z *simZone) {
+	z.dead = true
+	var next *simZone
+	for _, o := range f.zones {
+		if o.source.Place == z.source.Place && !o.dead {
+			next = o
+		}
 	}
-	f.control.epoch++
-	f.control.dead = false
-	limits, zonal := f.run.config.Limits, f.run.config.Zonal
-	f.control.ctl = loop.NewController(loop.ControllerConfig{Epoch: f.control.epoch,
+	if next == nil {
+		return
+	}
+	for _, n := range f.nodes {
+		if n.zone != z || !n.running {
+			continue
+		}
+		pause := time.Duration(f.run.rng.Int64N(int64(200 * time.Millisecond)))
+		f.run.after(pause+f.run.delay(), func() {
+			n.from, n.zone = loop.Origin{Name: z.source.Name, Epoch: z.epoch}, next
+			n.came++
+			n.client.Connect(n.came)
+		})
+	}
+}
+
+func (f *loopFleet) startController(c *simControl) {
+	c.epoch++
+	c.dead = false
+	limits, zonal, regional := f.run.config.Limits, f.run.config.Zonal, f.run.config.Regional
+	c.ctl = loop.NewController(loop.ControllerConfig{Epoch: c.epoch, Region: c.region, Parent: c.region != "",
 		Limits: func(bucket string, _ loop.Place) (loop.Setting, bool) {
 			s := loop.Setting{Rate: limits[bucket]}
-			if zonal[bucket] {
+			switch {
+			case zonal[bucket]:
 				s.Scope = loop.Zone
+			case regional[bucket]:
+				s.Scope = loop.Region
 			}
 			_, ok := limits[bucket]
 			return s, ok
@@ -147,31 +211,75 @@ func (f *loopFleet) tick() {
 		if down {
 			f.broadcast(z, d)
 		}
-		if up && !z.cut && !f.control.dead {
+		if c := z.control; up && !z.cut && !c.dead {
 			z.up.send(r, func() {
-				if !f.control.dead && !z.cut {
-					f.control.ctl.Sum(sum, r.now)
+				if !c.dead && !z.cut {
+					c.ctl.Sum(sum, r.now)
 				}
 			})
 		}
 	}
+	for _, c := range f.regions {
+		if !c.dead && r.step%per == c.phase {
+			f.command(c)
+			f.account(c)
+		}
+	}
 	if c := f.control; !c.dead && r.step%per == c.phase {
-		for _, o := range c.ctl.Tick(r.now) {
-			z := f.zone(o.Place)
-			if !z.cut {
-				z.down.send(r, func() {
-					if !z.dead && !z.cut {
-						f.broadcast(z, z.agg.Apply(o.Directives, r.now))
+		f.command(c)
+	}
+}
+
+// command carries a controller's orders down.
+func (f *loopFleet) command(c *simControl) {
+	r := f.run
+	for _, o := range c.ctl.Tick(r.now) {
+		if region := f.region(o.Source); region != nil {
+			if !region.cut {
+				region.down.send(r, func() {
+					if !region.dead && !region.cut {
+						region.ctl.Apply(o.Directives, r.now)
 					}
 				})
 			}
+			continue
+		}
+		z := f.zone(o.Source)
+		if !z.cut {
+			z.down.send(r, func() {
+				if !z.dead && !z.cut {
+					f.broadcast(z, z.agg.Apply(o.Directives, r.now))
+				}
+			})
 		}
 	}
 }
 
-func (f *loopFleet) zone(p loop.Place) *simZone {
+// account carries a region's sum up.
+func (f *loopFleet) account(c *simControl) {
+	sum, up := c.ctl.Up(f.run.now)
+	if !up || c.cut || f.control.dead {
+		return
+	}
+	c.up.send(f.run, func() {
+		if !f.control.dead && !c.cut {
+			f.control.ctl.Sum(sum, f.run.now)
+		}
+	})
+}
+
+func (f *loopFleet) region(s loop.Source) *simControl {
+	for _, c := range f.regions {
+		if s.Zone == "" && s.Region == c.region {
+			return c
+		}
+	}
+	return nil
+}
+
+func (f *loopFleet) zone(s loop.Source) *simZone {
 	for _, z := range f.zones {
-		if z.place == p {
+		if z.source == s {
 			return z
 		}
 	}
@@ -182,6 +290,7 @@ func (f *loopFleet) zone(p loop.Place) *simZone {
 func (f *loopFleet) report(n *simNode, report loop.Report) {
 	r := f.run
 	r.result.Messages++
+	report.From = n.from
 	if r.config.Liar > 0 && n == f.nodes[0] {
 		n.lies += uint64(min(r.config.Liar, 1<<62))
 		for i := range report.Paths {
@@ -241,169 +350,31 @@ func (l *line) send(r *Run, f func()) {
 func (r *Run) KillController() { r.fleet.(*loopFleet).control.dead = true }
 
 // StartController starts a new controller that knows nothing.
-func (r *Run) StartController() { r.fleet.(*loopFleet).startController() }
+func (r *Run) StartController() { f := r.fleet.(*loopFleet); f.startController(f.control) }
 
-// KillZone stops a zone's aggregator until StartZone.
-func (r *Run) KillZone(zone int) { r.fleet.(*loopFleet).zones[zone].dead = true }
+// KillRegion stops a region's controller until StartRegion.
+func (r *Run) KillRegion(region int) { r.fleet.(*loopFleet).regions[region].dead = true }
+
+// StartRegion starts a new controller of a region that knows nothing.
+func (r *Run) StartRegion(region int) {
+	f := r.fleet.(*loopFleet)
+	f.startController(f.regions[region])
+}
+
+// CutRegion parts a region's controller from the one above, or joins it again.
+func (r *Run) CutRegion(region int, cut bool) { r.fleet.(*loopFleet).regions[region].cut = cut }
+
+// KillZone stops an aggregator until StartZone; those of a zone are numbered
+// side by side.
+func (r *Run) KillZone(zone int) { f := r.fleet.(*loopFleet); f.killZone(f.zones[zone]) }
 
 // StartZone starts a new aggregator that knows nothing.
 func (r *Run) StartZone(zone int) { f := r.fleet.(*loopFleet); f.startZone(f.zones[zone]) }
 
-// Cut parts a zone from the controller, or joins it again.
+// Cut parts an aggregator from the controller, or joins it again.
 func (r *Run) Cut(zone int, cut bool) { r.fleet.(*loopFleet).zones[zone].cut = cut }
 
 // Clipped is how many claims a zone has not believed.
 func (r *Run) Clipped(zone int) uint64 {
 	return r.fleet.(*loopFleet).zones[zone].agg.Stats(r.now).Clipped
-}
-
-// naive is the loop as first published.
-type naive struct {
-	run    *Run
-	phase  []int
-	came   []float64 // per node, since its last report
-	passed []float64
-	known  []float64 // per node, at its zone
-	zones  []naiveZone
-	tick0  int
-	keep   float64 // the controller's
-	keeps  []float64
-}
-
-type naiveZone struct {
-	phase int
-	sum   float64 // at the controller
-}
-
-func newNaive(r *Run) *naive {
-	n := &naive{run: r, keep: 1, tick0: r.phase(time.Second)}
-	for range r.config.Zones {
-		n.zones = append(n.zones, naiveZone{phase: r.phase(time.Second)})
-	}
-	for range r.config.Nodes {
-		n.phase = append(n.phase, r.phase(time.Second))
-		n.keeps = append(n.keeps, 1)
-	}
-	n.came, n.passed, n.known = make([]float64, r.config.Nodes), make([]float64, r.config.Nodes), make([]float64, r.config.Nodes)
-	return n
-}
-
-func (n *naive) scale(int) {}
-
-func (n *naive) offer(node, _ int) bool {
-	n.came[node]++
-	if n.run.rng.Float64() < n.keeps[node] {
-		n.passed[node]++
-		return true
-	}
-	return false
-}
-
-func (n *naive) tick() {
-	r, second := n.run, int(time.Second/Step)
-	for i := range n.phase {
-		if r.step%second != n.phase[i] {
-			continue
-		}
-		rate := n.came[i]
-		if r.config.Admitted {
-			rate = n.passed[i]
-		}
-		n.came[i], n.passed[i] = 0, 0
-		r.result.Messages++
-		r.after(r.delay(), func() { n.known[i] = rate })
-	}
-	for z := range n.zones {
-		if r.step%second != n.zones[z].phase {
-			continue
-		}
-		sum := 0.0
-		for i := z; i < len(n.known); i += len(n.zones) {
-			sum += n.known[i]
-		}
-		r.after(r.delay(), func() { n.zones[z].sum = sum })
-	}
-	if r.step%second != n.tick0 {
-		return
-	}
-	load := 0.0
-	for z := range n.zones {
-		load += n.zones[z].sum
-	}
-	limit := r.config.Limits[Bucket]
-	if load > 0 {
-		k := limit / load
-		if r.config.Admitted {
-			k *= n.keep
-		}
-		n.keep = min(max(k, loop.MinKeep), 1)
-	}
-	keep := n.keep
-	for i := range n.keeps {
-		r.after(r.delay()+r.delay(), func() { n.keeps[i] = keep })
-	}
-}
-
-// shares is the design before the loop.
-type shares struct {
-	run    *Run
-	phase  []int
-	came   []float64
-	known  []float64
-	share  []float64
-	tokens []float64
-}
-
-// saved is how many seconds of its share a node may keep unused.
-const saved = 10
-
-func newShares(r *Run) *shares {
-	s := &shares{run: r, came: make([]float64, r.config.Nodes), known: make([]float64, r.config.Nodes)}
-	for range r.config.Nodes {
-		s.phase = append(s.phase, r.phase(time.Second))
-		share := 1 / float64(r.config.Nodes)
-		s.share = append(s.share, share)
-		s.tokens = append(s.tokens, saved*share*r.config.Limits[Bucket])
-	}
-	return s
-}
-
-func (s *shares) scale(int) {}
-
-func (s *shares) offer(node, _ int) bool {
-	s.came[node]++
-	if s.tokens[node] < 1 {
-		return false
-	}
-	s.tokens[node]--
-	return true
-}
-
-func (s *shares) tick() {
-	r, second := s.run, int(time.Second/Step)
-	limit := r.config.Limits[Bucket]
-	for i := range s.tokens {
-		rate := s.share[i] * limit
-		s.tokens[i] = min(s.tokens[i]+rate*Step.Seconds(), saved*rate)
-		if r.step%second == s.phase[i] {
-			came := s.came[i]
-			s.came[i] = 0
-			r.result.Messages++
-			r.after(r.delay(), func() { s.known[i] = came })
-		}
-	}
-	if r.step%second != 0 {
-		return
-	}
-	whole := 0.0
-	for _, v := range s.known {
-		whole += v
-	}
-	for i := range s.share {
-		share := 1 / float64(len(s.share))
-		if whole > 0 {
-			share = s.known[i] / whole
-		}
-		r.after(r.delay(), func() { s.share[i] = share })
-	}
 }

@@ -56,8 +56,11 @@ type Config struct {
 	Seed     uint64
 	Nodes    int
 	Zones    int                // 0 means 3
+	PerZone  int                // aggregators in each; 0 means 1
+	Regions  int                // controllers between the zones and the global one; 0: none
 	Limits   map[string]float64 // requests/s, global; required
 	Zonal    map[string]bool    // limits that each zone has for itself
+	Regional map[string]bool    // limits that each region has for itself
 	Streams  []Stream
 	Retry    Retry
 	For      time.Duration

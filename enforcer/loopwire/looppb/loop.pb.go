@@ -74,7 +74,7 @@ func (x Document_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Document_Kind.Descriptor instead.
 func (Document_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_loop_proto_rawDescGZIP(), []int{9, 0}
+	return file_loop_proto_rawDescGZIP(), []int{10, 0}
 }
 
 // Names are new names of a stream, with consecutive numbers that begin at
@@ -221,6 +221,8 @@ type NodeHello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
 	Incarnation   uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	From          string                 `protobuf:"bytes,3,opt,name=from,proto3" json:"from,omitempty"`                             // the aggregator that it was joined to before
+	FromEpoch     uint64                 `protobuf:"varint,4,opt,name=from_epoch,json=fromEpoch,proto3" json:"from_epoch,omitempty"` // and which life of it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -265,6 +267,20 @@ func (x *NodeHello) GetNode() string {
 func (x *NodeHello) GetIncarnation() uint64 {
 	if x != nil {
 		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *NodeHello) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *NodeHello) GetFromEpoch() uint64 {
+	if x != nil {
+		return x.FromEpoch
 	}
 	return 0
 }
@@ -355,7 +371,8 @@ func (x *Report) GetDropped() []uint64 {
 	return nil
 }
 
-// ZoneUp is what an aggregator sends. The first message carries hello.
+// ZoneUp is what an aggregator sends, or the controller of a region to the
+// global one. The first message carries hello.
 type ZoneUp struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Hello         *ZoneHello             `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`
@@ -426,9 +443,10 @@ func (x *ZoneUp) GetAck() []byte {
 
 type ZoneHello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Zone          string                 `protobuf:"bytes,1,opt,name=zone,proto3" json:"zone,omitempty"`
+	Zone          string                 `protobuf:"bytes,1,opt,name=zone,proto3" json:"zone,omitempty"` // empty: the controller of a region
 	Region        string                 `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
 	Epoch         uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Name          string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"` // where the zone has several aggregators
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -484,6 +502,13 @@ func (x *ZoneHello) GetEpoch() uint64 {
 	return 0
 }
 
+func (x *ZoneHello) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
 // Sum holds, for each of paths, the nodes, three offered rates, as many dropped
 // rates as the path has buckets, and the doubted rate, in requests/s.
 type Sum struct {
@@ -497,6 +522,11 @@ type Sum struct {
 	Doubted       []float64              `protobuf:"fixed64,7,rep,packed,name=doubted,proto3" json:"doubted,omitempty"`
 	KeptBuckets   []uint32               `protobuf:"varint,8,rep,packed,name=kept_buckets,json=keptBuckets,proto3" json:"kept_buckets,omitempty"` // decided in the zone
 	Keeps         []float64              `protobuf:"fixed64,9,rep,packed,name=keeps,proto3" json:"keeps,omitempty"`                               // three for each
+	Members       uint32                 `protobuf:"varint,10,opt,name=members,proto3" json:"members,omitempty"`                                  // nodes that report here
+	TakenFrom     []string               `protobuf:"bytes,11,rep,name=taken_from,json=takenFrom,proto3" json:"taken_from,omitempty"`              // aggregators that nodes came over from
+	TakenEpoch    []uint64               `protobuf:"varint,12,rep,packed,name=taken_epoch,json=takenEpoch,proto3" json:"taken_epoch,omitempty"`
+	TakenNodes    []uint32               `protobuf:"varint,13,rep,packed,name=taken_nodes,json=takenNodes,proto3" json:"taken_nodes,omitempty"`
+	Flagged       []string               `protobuf:"bytes,14,rep,name=flagged,proto3" json:"flagged,omitempty"` // nodes that claim more than is believed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -594,12 +624,49 @@ func (x *Sum) GetKeeps() []float64 {
 	return nil
 }
 
-// Down is what comes down to a data plane or an aggregator.
+func (x *Sum) GetMembers() uint32 {
+	if x != nil {
+		return x.Members
+	}
+	return 0
+}
+
+func (x *Sum) GetTakenFrom() []string {
+	if x != nil {
+		return x.TakenFrom
+	}
+	return nil
+}
+
+func (x *Sum) GetTakenEpoch() []uint64 {
+	if x != nil {
+		return x.TakenEpoch
+	}
+	return nil
+}
+
+func (x *Sum) GetTakenNodes() []uint32 {
+	if x != nil {
+		return x.TakenNodes
+	}
+	return nil
+}
+
+func (x *Sum) GetFlagged() []string {
+	if x != nil {
+		return x.Flagged
+	}
+	return nil
+}
+
+// Down is what comes down to a data plane or an aggregator. The first message
+// of an aggregator carries hello.
 type Down struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Names         *Names                 `protobuf:"bytes,1,opt,name=names,proto3" json:"names,omitempty"`
 	Directives    *Directives            `protobuf:"bytes,2,opt,name=directives,proto3" json:"directives,omitempty"`
 	Document      *Document              `protobuf:"bytes,3,opt,name=document,proto3" json:"document,omitempty"`
+	Hello         *DownHello             `protobuf:"bytes,4,opt,name=hello,proto3" json:"hello,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -655,6 +722,65 @@ func (x *Down) GetDocument() *Document {
 	return nil
 }
 
+func (x *Down) GetHello() *DownHello {
+	if x != nil {
+		return x.Hello
+	}
+	return nil
+}
+
+type DownHello struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // of the aggregator in its zone
+	Epoch         uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DownHello) Reset() {
+	*x = DownHello{}
+	mi := &file_loop_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DownHello) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DownHello) ProtoMessage() {}
+
+func (x *DownHello) ProtoReflect() protoreflect.Message {
+	mi := &file_loop_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DownHello.ProtoReflect.Descriptor instead.
+func (*DownHello) Descriptor() ([]byte, []int) {
+	return file_loop_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *DownHello) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DownHello) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
 // Directives hold, for each of buckets, one number of each list, and three
 // keeps.
 type Directives struct {
@@ -675,7 +801,7 @@ type Directives struct {
 
 func (x *Directives) Reset() {
 	*x = Directives{}
-	mi := &file_loop_proto_msgTypes[8]
+	mi := &file_loop_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -687,7 +813,7 @@ func (x *Directives) String() string {
 func (*Directives) ProtoMessage() {}
 
 func (x *Directives) ProtoReflect() protoreflect.Message {
-	mi := &file_loop_proto_msgTypes[8]
+	mi := &file_loop_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -700,7 +826,7 @@ func (x *Directives) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Directives.ProtoReflect.Descriptor instead.
 func (*Directives) Descriptor() ([]byte, []int) {
-	return file_loop_proto_rawDescGZIP(), []int{8}
+	return file_loop_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Directives) GetEpoch() uint64 {
@@ -788,7 +914,7 @@ type Document struct {
 
 func (x *Document) Reset() {
 	*x = Document{}
-	mi := &file_loop_proto_msgTypes[9]
+	mi := &file_loop_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -800,7 +926,7 @@ func (x *Document) String() string {
 func (*Document) ProtoMessage() {}
 
 func (x *Document) ProtoReflect() protoreflect.Message {
-	mi := &file_loop_proto_msgTypes[9]
+	mi := &file_loop_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -813,7 +939,7 @@ func (x *Document) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Document.ProtoReflect.Descriptor instead.
 func (*Document) Descriptor() ([]byte, []int) {
-	return file_loop_proto_rawDescGZIP(), []int{9}
+	return file_loop_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Document) GetKind() Document_Kind {
@@ -867,10 +993,13 @@ const file_loop_proto_rawDesc = "" +
 	"\x05hello\x18\x01 \x01(\v2\x16.rlc.loop.v1.NodeHelloR\x05hello\x12(\n" +
 	"\x05names\x18\x02 \x01(\v2\x12.rlc.loop.v1.NamesR\x05names\x12+\n" +
 	"\x06report\x18\x03 \x01(\v2\x13.rlc.loop.v1.ReportR\x06report\x12\x10\n" +
-	"\x03ack\x18\x04 \x01(\fR\x03ack\"A\n" +
+	"\x03ack\x18\x04 \x01(\fR\x03ack\"t\n" +
 	"\tNodeHello\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
-	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\"\x94\x01\n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x12\n" +
+	"\x04from\x18\x03 \x01(\tR\x04from\x12\x1d\n" +
+	"\n" +
+	"from_epoch\x18\x04 \x01(\x04R\tfromEpoch\"\x94\x01\n" +
 	"\x06Report\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x13\n" +
 	"\x05at_us\x18\x02 \x01(\x03R\x04atUs\x12\x14\n" +
@@ -882,11 +1011,12 @@ const file_loop_proto_rawDesc = "" +
 	"\x05hello\x18\x01 \x01(\v2\x16.rlc.loop.v1.ZoneHelloR\x05hello\x12(\n" +
 	"\x05names\x18\x02 \x01(\v2\x12.rlc.loop.v1.NamesR\x05names\x12\"\n" +
 	"\x03sum\x18\x03 \x01(\v2\x10.rlc.loop.v1.SumR\x03sum\x12\x10\n" +
-	"\x03ack\x18\x04 \x01(\fR\x03ack\"M\n" +
+	"\x03ack\x18\x04 \x01(\fR\x03ack\"a\n" +
 	"\tZoneHello\x12\x12\n" +
 	"\x04zone\x18\x01 \x01(\tR\x04zone\x12\x16\n" +
 	"\x06region\x18\x02 \x01(\tR\x06region\x12\x14\n" +
-	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\"\xe4\x01\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x12\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\"\xf9\x02\n" +
 	"\x03Sum\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x18\n" +
 	"\aleaving\x18\x02 \x01(\bR\aleaving\x12\x14\n" +
@@ -896,13 +1026,26 @@ const file_loop_proto_rawDesc = "" +
 	"\adropped\x18\x06 \x03(\x01R\adropped\x12\x18\n" +
 	"\adoubted\x18\a \x03(\x01R\adoubted\x12!\n" +
 	"\fkept_buckets\x18\b \x03(\rR\vkeptBuckets\x12\x14\n" +
-	"\x05keeps\x18\t \x03(\x01R\x05keeps\"\x9c\x01\n" +
+	"\x05keeps\x18\t \x03(\x01R\x05keeps\x12\x18\n" +
+	"\amembers\x18\n" +
+	" \x01(\rR\amembers\x12\x1d\n" +
+	"\n" +
+	"taken_from\x18\v \x03(\tR\ttakenFrom\x12\x1f\n" +
+	"\vtaken_epoch\x18\f \x03(\x04R\n" +
+	"takenEpoch\x12\x1f\n" +
+	"\vtaken_nodes\x18\r \x03(\rR\n" +
+	"takenNodes\x12\x18\n" +
+	"\aflagged\x18\x0e \x03(\tR\aflagged\"\xca\x01\n" +
 	"\x04Down\x12(\n" +
 	"\x05names\x18\x01 \x01(\v2\x12.rlc.loop.v1.NamesR\x05names\x127\n" +
 	"\n" +
 	"directives\x18\x02 \x01(\v2\x17.rlc.loop.v1.DirectivesR\n" +
 	"directives\x121\n" +
-	"\bdocument\x18\x03 \x01(\v2\x15.rlc.loop.v1.DocumentR\bdocument\"\xe4\x01\n" +
+	"\bdocument\x18\x03 \x01(\v2\x15.rlc.loop.v1.DocumentR\bdocument\x12,\n" +
+	"\x05hello\x18\x04 \x01(\v2\x16.rlc.loop.v1.DownHelloR\x05hello\"5\n" +
+	"\tDownHello\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\xe4\x01\n" +
 	"\n" +
 	"Directives\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x10\n" +
@@ -946,7 +1089,7 @@ func file_loop_proto_rawDescGZIP() []byte {
 }
 
 var file_loop_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_loop_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_loop_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_loop_proto_goTypes = []any{
 	(Document_Kind)(0), // 0: rlc.loop.v1.Document.Kind
 	(*Names)(nil),      // 1: rlc.loop.v1.Names
@@ -957,8 +1100,9 @@ var file_loop_proto_goTypes = []any{
 	(*ZoneHello)(nil),  // 6: rlc.loop.v1.ZoneHello
 	(*Sum)(nil),        // 7: rlc.loop.v1.Sum
 	(*Down)(nil),       // 8: rlc.loop.v1.Down
-	(*Directives)(nil), // 9: rlc.loop.v1.Directives
-	(*Document)(nil),   // 10: rlc.loop.v1.Document
+	(*DownHello)(nil),  // 9: rlc.loop.v1.DownHello
+	(*Directives)(nil), // 10: rlc.loop.v1.Directives
+	(*Document)(nil),   // 11: rlc.loop.v1.Document
 }
 var file_loop_proto_depIdxs = []int32{
 	3,  // 0: rlc.loop.v1.NodeUp.hello:type_name -> rlc.loop.v1.NodeHello
@@ -968,18 +1112,19 @@ var file_loop_proto_depIdxs = []int32{
 	1,  // 4: rlc.loop.v1.ZoneUp.names:type_name -> rlc.loop.v1.Names
 	7,  // 5: rlc.loop.v1.ZoneUp.sum:type_name -> rlc.loop.v1.Sum
 	1,  // 6: rlc.loop.v1.Down.names:type_name -> rlc.loop.v1.Names
-	9,  // 7: rlc.loop.v1.Down.directives:type_name -> rlc.loop.v1.Directives
-	10, // 8: rlc.loop.v1.Down.document:type_name -> rlc.loop.v1.Document
-	0,  // 9: rlc.loop.v1.Document.kind:type_name -> rlc.loop.v1.Document.Kind
-	2,  // 10: rlc.loop.v1.Aggregator.Join:input_type -> rlc.loop.v1.NodeUp
-	5,  // 11: rlc.loop.v1.Controller.Attend:input_type -> rlc.loop.v1.ZoneUp
-	8,  // 12: rlc.loop.v1.Aggregator.Join:output_type -> rlc.loop.v1.Down
-	8,  // 13: rlc.loop.v1.Controller.Attend:output_type -> rlc.loop.v1.Down
-	12, // [12:14] is the sub-list for method output_type
-	10, // [10:12] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	10, // 7: rlc.loop.v1.Down.directives:type_name -> rlc.loop.v1.Directives
+	11, // 8: rlc.loop.v1.Down.document:type_name -> rlc.loop.v1.Document
+	9,  // 9: rlc.loop.v1.Down.hello:type_name -> rlc.loop.v1.DownHello
+	0,  // 10: rlc.loop.v1.Document.kind:type_name -> rlc.loop.v1.Document.Kind
+	2,  // 11: rlc.loop.v1.Aggregator.Join:input_type -> rlc.loop.v1.NodeUp
+	5,  // 12: rlc.loop.v1.Controller.Attend:input_type -> rlc.loop.v1.ZoneUp
+	8,  // 13: rlc.loop.v1.Aggregator.Join:output_type -> rlc.loop.v1.Down
+	8,  // 14: rlc.loop.v1.Controller.Attend:output_type -> rlc.loop.v1.Down
+	13, // [13:15] is the sub-list for method output_type
+	11, // [11:13] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_loop_proto_init() }
@@ -993,7 +1138,7 @@ func file_loop_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_loop_proto_rawDesc), len(file_loop_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   10,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   2,
 		},
