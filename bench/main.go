@@ -66,7 +66,13 @@ func main() {
 	for i := range names {
 		names[i] = "caller-" + strconv.Itoa(i)
 	}
-	all := contenders(names)
+	// A request's names come in memory of its own: a limiter never finds the
+	// very string that it keeps.
+	kept := make([]string, keys)
+	for i, n := range names {
+		kept[i] = strings.Clone(n)
+	}
+	all := contenders(names, kept)
 	decide := make([]func(int), len(all))
 	for i, c := range all {
 		decide[i] = c.new()
@@ -127,7 +133,7 @@ func must(err error) {
 // plenty is a limit that nobody reaches: what is measured is admitting.
 var plenty = rlc.Limit{Rate: 1e9, Burst: 1e9}
 
-func contenders(names []string) []contender {
+func contenders(names, kept []string) []contender {
 	return []contender{
 		{"rlc: drop ratio, held handle", func() func(int) {
 			c := loop.NewClient(loop.ClientConfig{Node: "bench"})
@@ -149,12 +155,16 @@ func contenders(names []string) []contender {
 				must(err)
 			}
 		}},
-		{"rlc: whole decision, drop ratio", func() func(int) { return whole(names, "drop_ratio") }},
-		{"rlc: whole decision, token bucket", func() func(int) { return whole(names, "token_bucket") }},
+		{"rlc: whole decision, drop ratio", func() func(int) { return whole(names, kept, "drop_ratio") }},
+		{"rlc: whole decision, token bucket", func() func(int) { return whole(names, kept, "token_bucket") }},
 		{"sethvargo/go-limiter", func() func(int) {
 			s, err := memorystore.New(&memorystore.Config{Tokens: 1e9, Interval: time.Second})
 			must(err)
 			ctx := context.Background()
+			for _, n := range kept {
+				_, _, _, _, err := s.Take(ctx, n)
+				must(err)
+			}
 			return func(i int) {
 				_, _, _, _, err := s.Take(ctx, names[i])
 				must(err)
@@ -162,14 +172,14 @@ func contenders(names []string) []contender {
 		}},
 		{"x/time/rate, a map of limiters", func() func(int) {
 			m := map[string]*rate.Limiter{}
-			for _, n := range names {
+			for _, n := range kept {
 				m[n] = rate.NewLimiter(1e9, 1e9)
 			}
 			return func(i int) { m[names[i]].Allow() }
 		}},
 		{"juju/ratelimit, a map of buckets", func() func(int) {
 			m := map[string]*ratelimit.Bucket{}
-			for _, n := range names {
+			for _, n := range kept {
 				m[n] = ratelimit.NewBucketWithRate(1e9, 1e9)
 			}
 			return func(i int) { m[names[i]].TakeAvailable(1) }
@@ -180,6 +190,10 @@ func contenders(names []string) []contender {
 			l, err := throttled.NewGCRARateLimiterCtx(s, throttled.RateQuota{MaxRate: throttled.PerSec(1e6), MaxBurst: 1e6})
 			must(err)
 			ctx := context.Background()
+			for _, n := range kept {
+				_, _, err := l.RateLimitCtx(ctx, n, 1)
+				must(err)
+			}
 			return func(i int) {
 				_, _, err := l.RateLimitCtx(ctx, names[i], 1)
 				must(err)
@@ -188,6 +202,10 @@ func contenders(names []string) []contender {
 		{"ulule/limiter", func() func(int) {
 			l := limiter.New(ululememory.NewStore(), limiter.Rate{Period: time.Second, Limit: 1e9})
 			ctx := context.Background()
+			for _, n := range kept {
+				_, err := l.Get(ctx, n)
+				must(err)
+			}
 			return func(i int) {
 				_, err := l.Get(ctx, names[i])
 				must(err)
@@ -196,19 +214,27 @@ func contenders(names []string) []contender {
 	}
 }
 
-// whole is an enforcer's decision, from attributes to the counted outcome.
-func whole(names []string, algorithm string) func(int) {
-	e, err := enforcer.New(enforcer.Config{Name: "bench", Loop: loop.NewClient(loop.ClientConfig{Node: "bench"})})
+// whole is an enforcer's decision, from a request's names to the counted
+// outcome. Where the loop decides it has told of every caller.
+func whole(names, kept []string, algorithm string) func(int) {
+	ratios := loop.NewClient(loop.ClientConfig{Node: "bench"})
+	e, err := enforcer.New(enforcer.Config{Name: "bench", Loop: ratios})
 	must(err)
+	go func() { _ = e.Run(context.Background()) }() // as long as the program
 	must(e.Load(rlc.Snapshot{Version: rlc.Version{Epoch: 1, Number: 1}, Files: rlc.Files{
 		"services/s/policy.yaml": []byte("apiVersion: rlc/v1\nkind: ServicePolicy\nservice: s\nbuckets:\n  - {name: callers, each: [caller], mode: enforce, algorithm: " + algorithm + ", limit: {rate: 1000000000, burst: 1000000000}}\n"),
 	}}))
-	requests := make([]enforcer.Request, keys)
-	for i, n := range names {
-		requests[i] = enforcer.Request{Service: "s", Attributes: rlc.Attributes{"caller": n}, Cost: 1}
+	for _, n := range kept {
+		e.Decide(enforcer.Request{Service: "s", Caller: n})
 	}
+	ratios.Tick(0)
+	told := loop.Directives{Epoch: 1, Seq: 1}
+	for i := range kept {
+		told.List = append(told.List, loop.Directive{Bucket: "s\x00callers\x00callers/caller=" + kept[i], Keep: loop.Keep{1, 1, 1}, Limit: 1e9})
+	}
+	ratios.Apply(told, 0)
 	return func(i int) {
-		if d := e.Decide(requests[i]); d.Outcome != enforcer.Admit {
+		if d := e.Decide(enforcer.Request{Service: "s", Caller: names[i]}); d.Outcome != enforcer.Admit {
 			panic(d.Outcome)
 		}
 	}

@@ -21,7 +21,7 @@ type builder struct {
 }
 
 func (e *Enforcer) builder(l *loaded, s *active, attrs rlc.Attributes) *builder {
-	return &builder{e: e, l: l, s: s, attrs: attrs, told: e.conceal(s.service, attrs), r: &route{service: s}}
+	return &builder{e: e, l: l, s: s, attrs: attrs, told: e.conceal(s.service, attrs), r: &route{service: s, course: &course{}}}
 }
 
 // hit is a bucket that a request belongs to, with the counter's name.
@@ -103,6 +103,7 @@ func (e *Enforcer) build(l *loaded, s *active, attrs rlc.Attributes, look bool) 
 	if len(enforcing) < len(parts) || (s.joint && len(parts) > 0) {
 		r.asIf = e.newWorld(parts, true, look)
 	}
+	r.noted = r.strange || len(r.noQuota)+len(r.off)+len(r.caps) > 0
 	if !r.holds && r.overrides == nil {
 		r.alone = r.byLoop()
 	}

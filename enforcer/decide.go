@@ -108,6 +108,7 @@ type instant struct {
 // Decide answers a request from the snapshot in force, charges it and counts
 // it. Without a snapshot, or for a service without a policy, it admits.
 func (e *Enforcer) Decide(r Request) (d Decision) {
+	d.Outcome = Admit
 	at := e.glance()
 	l := e.loaded.Load()
 	if l != nil && at.second >= l.until {
@@ -117,9 +118,9 @@ func (e *Enforcer) Decide(r Request) (d Decision) {
 		if !r.Peek {
 			e.noSnapshot.Add(1)
 		}
-		return Decision{Outcome: Admit}
+		return d
 	}
-	d = Decision{Outcome: Admit, Version: l.snapshot.Version}
+	d.Version = l.snapshot.Version
 	s := l.services[r.Service]
 	if s == nil {
 		if !r.Peek {
@@ -131,19 +132,19 @@ func (e *Enforcer) Decide(r Request) (d Decision) {
 	var t *route
 	defer func() {
 		if cause := recover(); cause != nil {
-			d = e.panicked(l, s, t, r, cause)
+			d = e.panicked(l, s, t, r.Peek, cause)
 		}
 	}()
-	t = e.route(l, s, r)
+	t = e.route(l, s, &r)
 	if at.micros == 0 && t.alone.handle == nil {
 		at = e.exact()
 	}
-	e.decide(t, r, at, &d)
+	e.decide(t, &r, at, &d)
 	return d
 }
 
 // decide charges and counts a request whose route is known.
-func (e *Enforcer) decide(t *route, r Request, at instant, d *Decision) {
+func (e *Enforcer) decide(t *route, r *Request, at instant, d *Decision) {
 	cost := min(max(r.Cost, 1), rlc.MaxRate)
 	if t.overrides != nil && t.overridden(d, at, r.Peek) {
 		return
@@ -182,7 +183,7 @@ func (e *Enforcer) decide(t *route, r Request, at instant, d *Decision) {
 }
 
 // route finds where a request goes, in the cache or by matching.
-func (e *Enforcer) route(l *loaded, s *active, r Request) *route {
+func (e *Enforcer) route(l *loaded, s *active, r *Request) *route {
 	var few [8]string
 	values := few[:0]
 	for i, name := range s.attrs {
@@ -210,7 +211,7 @@ func (e *Enforcer) route(l *loaded, s *active, r Request) *route {
 
 // newRoute finds a route by matching and caches it, but for one that only
 // looks.
-func (e *Enforcer) newRoute(l *loaded, s *active, r Request, values []string, h uint64) *route {
+func (e *Enforcer) newRoute(l *loaded, s *active, r *Request, values []string, h uint64) *route {
 	attrs := make(rlc.Attributes, len(values))
 	for i, name := range s.attrs {
 		values[i] = strings.Clone(values[i]) // of a buffer that is not ours to hold
@@ -219,7 +220,8 @@ func (e *Enforcer) newRoute(l *loaded, s *active, r Request, values []string, h 
 		}
 	}
 	t := e.build(l, s, attrs, r.Peek)
-	t.hash, t.values = h, append(t.few[:0], values...)
+	t.hash = h
+	t.setValues(values)
 	if !r.Peek {
 		l.routes.put(t)
 	}
@@ -276,6 +278,9 @@ func (t *route) count(o Outcome, second int64) {
 	t.series.count(o, second)
 	if t.series == &t.quota.counts.table.rest {
 		t.seen.Add(1)
+	}
+	if !t.noted {
+		return
 	}
 	if t.strange {
 		t.service.traffic.strange.Add(1)

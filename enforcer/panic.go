@@ -10,7 +10,7 @@ import (
 
 // panicked answers a request whose decision panicked: it turns the guilty
 // bucket off until the next snapshot, and admits.
-func (e *Enforcer) panicked(l *loaded, s *active, t *route, r Request, cause any) Decision {
+func (e *Enforcer) panicked(l *loaded, s *active, t *route, peek bool, cause any) Decision {
 	d := Decision{Outcome: Admit, Bucket: Unmatched, Version: l.snapshot.Version}
 	off := []*counts{s.unmatched.counts}
 	if t != nil {
@@ -26,7 +26,7 @@ func (e *Enforcer) panicked(l *loaded, s *active, t *route, r Request, cause any
 	} else if s.panicked.CompareAndSwap(false, true) {
 		e.log.Error("requests admitted: matching them panicked", "service", s.Name, "cause", fmt.Sprint(cause), "stack", string(debug.Stack()))
 	}
-	if r.Peek {
+	if peek {
 		return d
 	}
 	for _, c := range off {

@@ -1,7 +1,6 @@
 package enforcer
 
 import (
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -82,35 +81,29 @@ func (r *ratio) ask(w *world, st *stage, at instant, n int64, peek bool, v *verd
 }
 
 // alone is what a decision needs where the loop decides alone: there is one
-// world, of one stage. The zero value says that it does not.
+// world, of one stage, and the quota bucket has a part in it. The zero value
+// says that it does not.
 type alone struct {
-	handle   *loop.Handle
-	class    loop.Class
-	cost     int64
-	limit    *rlc.Limit // the quota bucket's; nil where it has none
-	standing Standing   // with the enforcing bucket; the zero one where there is none
+	handle  *loop.Handle
+	limit   *rlc.Limit // the quota bucket's
+	cost    int64
+	class   loop.Class
+	enforce bool // the world is the live one
 }
 
 // byLoop finds out whether the loop decides alone.
-func (t *route) byLoop() (a alone) {
-	w := &t.live
+func (t *route) byLoop() alone {
+	w, enforce := &t.live, true
 	if len(w.parts) == 0 {
-		w = &t.asIf
+		w, enforce = &t.asIf, false
 	} else if len(t.asIf.parts) > 0 {
-		return a
+		return alone{}
 	}
-	if len(w.stages) != 1 || len(w.slots) > 0 || w.metered || w.stages[0].ratio == nil {
-		return a
+	if len(w.stages) != 1 || len(w.slots) > 0 || w.metered || w.stages[0].ratio == nil || w.parts[0].bucket != t.quota {
+		return alone{}
 	}
-	st, p := &w.stages[0], &w.parts[0]
-	a = alone{handle: st.ratio.handle, class: st.ratio.class, cost: st.cost}
-	if p.bucket == t.quota {
-		a.limit = p.limit
-	}
-	if w == &t.live {
-		a.standing = Standing{Bucket: p.bucket.Name, Key: p.key, Limit: p.limit}
-	}
-	return a
+	st := &w.stages[0]
+	return alone{st.ratio.handle, w.parts[0].limit, st.cost, st.ratio.class, enforce}
 }
 
 // byRatio decides, charges and counts a request that the loop decides alone. It
@@ -120,20 +113,19 @@ func (e *Enforcer) byRatio(t *route, cost int64, at instant, d *Decision) bool {
 	if !a.handle.Directed() {
 		return false
 	}
-	by := a.handle.Take(a.class, uint64(cost*a.cost), rand.Uint64())
+	by := a.handle.Draw(a.class, uint64(cost*a.cost))
 	if by == loop.Admitted {
 		room := a.handle.Room()
 		d.Bucket, d.Key = t.quota.Name, t.key
-		if a.limit != nil {
-			d.Limit, d.Remaining = a.limit, room
-		}
-		if a.standing.Limit != nil {
-			d.Enforced = a.standing
-			d.Enforced.Remaining = room
+		d.Limit, d.Remaining = a.limit, room
+		if a.enforce {
+			d.Enforced = Standing{Bucket: d.Bucket, Key: d.Key, Limit: a.limit, Remaining: room}
 		}
 		t.count(Admit, at.second)
-		for _, b := range t.caps {
-			b.counts.outcomes[Admit.index()].Add(1)
+		if t.noted {
+			for _, b := range t.caps {
+				b.counts.outcomes[Admit.index()].Add(1)
+			}
 		}
 		return true
 	}

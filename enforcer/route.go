@@ -19,17 +19,24 @@ import (
 // an enforcing one decides, and a trace replayed in shadow has as many virtual
 // drops as it has drops once everything enforces.
 type route struct {
+	// What every decision reads stands in two cache lines.
 	hash    uint64 // of what follows
 	service *active
-	values  []string  // of service.attrs
-	few     [2]string // where values stand, if there are no more
+	first   [2]string     // values of service.attrs, as many as there are
+	quota   *bucket       // the quota bucket, or service.unmatched
+	key     rlc.Key       // sensitive values are hashed
+	series  *series       // nil for a route that only looks
+	alone   alone         // where the loop decides alone
+	noted   bool          // something is counted beside series
+	seen    atomic.Uint64 // requests counted under Other since the last ranking
 
-	alone alone // where the loop decides alone
+	*course
+}
 
-	quota      *bucket // the quota bucket, or service.unmatched
-	key        rlc.Key // sensitive values are hashed
-	series     *series // nil for a route that only looks
-	strange    bool    // without a bucket, a caller or a quota: the identity breaker's
+// course is the rest of a route.
+type course struct {
+	more       []string // values beyond the first ones
+	strange    bool     // without a bucket, a caller or a quota: the identity breaker's
 	noQuota    []*counts
 	caps       []*bucket   // every cap that matches and is not turned off, and limit overrides
 	off        []*counts   // buckets that a panic turned off
@@ -38,8 +45,26 @@ type route struct {
 	costHeader string
 	live       world
 	asIf       world // empty where it would always say the same as live
+}
 
-	seen atomic.Uint64 // requests counted under Other since the last ranking
+// setValues makes the route that of requests with these attribute values.
+func (t *route) setValues(values []string) {
+	n := copy(t.first[:], values)
+	t.more = append([]string(nil), values[n:]...)
+}
+
+// is reports whether the route is that of a service's requests with these
+// attribute values.
+func (t *route) is(s *active, values []string) bool {
+	if t.service != s {
+		return false
+	}
+	for i, v := range values[:min(len(values), len(t.first))] {
+		if v != t.first[i] {
+			return false
+		}
+	}
+	return len(values) <= len(t.first) || slices.Equal(values[len(t.first):], t.more)
 }
 
 // asIfPrefix sets the counters of the world in which all enforce apart. No
@@ -118,7 +143,7 @@ func (c *routes) get(h uint64, s *active, values []string) *route {
 		if r == nil {
 			return nil
 		}
-		if r.hash == h && r.service == s && slices.Equal(r.values, values) {
+		if r.hash == h && r.is(s, values) {
 			return r
 		}
 	}

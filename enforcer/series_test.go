@@ -146,7 +146,7 @@ func TestRoutesAreBoundedAndFoundAgain(t *testing.T) {
 	}
 	first(Admit)
 	for i := range uint64(2 * routesMost) {
-		l.routes.put(&route{hash: i * 0x9E3779B97F4A7C15})
+		l.routes.put(&route{hash: i * 0x9E3779B97F4A7C15, course: &course{}})
 	}
 	n := 0
 	l.routes.each(func(*route) { n++ })

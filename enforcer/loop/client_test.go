@@ -317,12 +317,14 @@ func TestABusyHandleCountsInStripesAndLosesNothing(t *testing.T) {
 func TestDrawsKeepTheShare(t *testing.T) {
 	c := NewClient(ClientConfig{Node: "n"})
 	const handles, each = 50, 4000
+	seq := uint64(0)
 	for _, keep := range []float64{0.01, 0.3, 0.97} {
 		var all float64
 		for i := range handles {
 			name := fmt.Sprint(keep, i)
 			h := c.Handle(Path{name})
-			c.Apply(order(uint64(i+1), keepNormal(name, keep)), 0)
+			seq++
+			c.Apply(order(seq, keepNormal(name, keep)), 0)
 			kept := 0
 			for j := range each {
 				if h.Draw(Normal, uint64(1+j%3*i)) == Admitted {
