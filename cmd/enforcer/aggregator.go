@@ -16,8 +16,9 @@ const aggregatorHelp = `Usage: enforcer aggregator --controller ADDR --zone Z [f
 
 Sums what the enforcers of one zone are offered, for drop_ratio buckets, and
 passes on what the controller says. While the controller is silent it holds the
-zone to its last share of each limit. One aggregator a zone. SIGTERM leaves: the
-zone's share is free at once. Each flag may be given in the environment:
+zone to its last share of each limit. A zone may have several, each with a
+--name of its own: enforcers that are given all of them spread over them.
+SIGTERM leaves: its share is free at once. Each flag may be given in the environment:
 --controller is RLC_CONTROLLER.
 
 `
@@ -25,12 +26,13 @@ zone's share is free at once. Each flag may be given in the environment:
 // aggregate is "enforcer aggregator": it runs until ctx ends.
 func aggregate(ctx context.Context, args []string, env func(string) string, stdout, stderr io.Writer) error {
 	t := &tier{name: "aggregator"}
-	var controller, trusted string
+	var controller, name, trusted string
 	f := t.flags()
 	f.StringVar(&t.grpc, "grpc", "127.0.0.1:8083", "`address` that enforcers join")
 	f.StringVar(&t.http, "http", "127.0.0.1:8084", "`address` of /metrics and /healthz, or off")
 	f.StringVar(&controller, "controller", "", "`address` of the controller, host:port")
 	f.StringVar(&t.zone, "zone", "", "`zone` it serves")
+	f.StringVar(&name, "name", "", "`name` that tells it from others in its zone, the same after a restart; none where it is the only one")
 	f.StringVar(&trusted, "trusted", "", "`names` of enforcers, split by commas, whose claims are believed however far above the others' they are")
 	if err := t.read(f, aggregatorHelp, args, env, stdout); err != nil {
 		return err
@@ -50,7 +52,7 @@ func aggregate(ctx context.Context, args []string, env func(string) string, stdo
 	if err != nil {
 		return err
 	}
-	c := loopwire.AggregatorConfig{Place: loop.Place{Zone: t.zone, Region: t.region}, Controller: controller, TLS: server, DialTLS: client, Log: t.log}
+	c := loopwire.AggregatorConfig{Place: loop.Place{Zone: t.zone, Region: t.region}, Name: name, Controller: controller, TLS: server, DialTLS: client, Log: t.log}
 	if trusted != "" {
 		c.Trusted = strings.Split(trusted, ",")
 	}

@@ -18,15 +18,16 @@ import (
 	"github.com/openrlc/rlc/enforcer/loopwire"
 )
 
-const controllerHelp = `Usage: enforcer controller [flags] (--config-dir DIR or --redis URL)
+const controllerHelp = `Usage: enforcer controller [flags] (--config-dir DIR, --redis URL or --parent ADDR)
 
 Compares what the zones are offered with the limits of drop_ratio buckets and
 tells each what share to keep. It follows the approved quotas as "enforcer serve"
 does, and sends them and the overrides down the same streams, so that enforcers
 with --aggregator need no other source. One controller for every zone that
-shares a global limit; with --region it serves that region alone, and a global
-limit is then the region's own. Each flag may be given in the environment:
---config-dir is RLC_CONFIG_DIR.
+shares a global limit. With --region it serves that region alone: below a
+--parent it decides what is the region's and passes on what the parent decides
+for all regions; without one a global limit is the region's own. Each flag may
+be given in the environment: --config-dir is RLC_CONFIG_DIR.
 
 `
 
@@ -34,7 +35,7 @@ limit is then the region's own. Each flag may be given in the environment:
 func control(ctx context.Context, args []string, env func(string) string, stdout, stderr io.Writer) error {
 	t := &tier{name: "controller"}
 	var source follow.Config
-	var state, zones string
+	var state, zones, parent string
 	var release time.Duration
 	f := t.flags()
 	f.StringVar(&t.grpc, "grpc", "127.0.0.1:8085", "`address` that aggregators attend")
@@ -45,6 +46,7 @@ func control(ctx context.Context, args []string, env func(string) string, stdout
 	f.StringVar(&source.CAFile, "redis-ca", "", "PEM `file` of the authorities of a rediss:// server (default the system's)")
 	f.StringVar(&state, "state", "", "`folder` for the last good snapshot and overrides; with --config-dir it also keeps the\nnumber of the snapshot, which must not fall: give one")
 	f.StringVar(&zones, "zones", "", "`names` of the zones, split by commas, that a new controller waits for, at most 10 s (default those heard within 1.5 s)")
+	f.StringVar(&parent, "parent", "", "`address` of the global controller, for that of a --region; without --config-dir and --redis it also\nbrings snapshots and overrides")
 	f.DurationVar(&release, "release-after", 0, "`duration` after which a silent zone's share is given to the others; 0 never: a zone that is\ncut off goes on using it")
 	if err := t.read(f, controllerHelp, args, env, stdout); err != nil {
 		return err
@@ -54,8 +56,10 @@ func control(ctx context.Context, args []string, env func(string) string, stdout
 		return err
 	}
 	switch {
-	case source.Dir == "" && source.Redis == "":
-		return t.invalid("nowhere to take the limits from: give --config-dir DIR or --redis URL")
+	case source.Dir == "" && source.Redis == "" && parent == "":
+		return t.invalid("nowhere to take the limits from: give --config-dir DIR, --redis URL or --parent ADDR")
+	case parent != "" && t.region == "":
+		return t.invalid("--parent is for the controller of a --region")
 	case source.Dir != "" && source.Redis != "":
 		return t.invalid("--config-dir and --redis exclude each other")
 	case release < 0:
@@ -68,16 +72,24 @@ func control(ctx context.Context, args []string, env func(string) string, stdout
 		return err
 	}
 	defer e.Close()
-	follower, err := follow.New(source, e)
-	if err != nil {
-		return err
-	}
 	acks := &ackTable{of: map[string]rlc.Ack{}}
-	c := loopwire.ControllerConfig{Region: t.region, Limits: e.LoopLimit, ReleaseAfter: release, OnAck: acks.hear, Log: t.log}
+	c := loopwire.ControllerConfig{Region: t.region, Parent: parent, Limits: e.LoopLimit, ReleaseAfter: release, OnAck: acks.hear, Log: t.log}
+	if source.Dir != "" || source.Redis != "" {
+		follower, err := follow.New(source, e)
+		if err != nil {
+			return err
+		}
+		t.group.Go(func() error { return follower.Run(t.ctx) })
+	} else {
+		c.OnDocument = func(d loopwire.Document) { takeDocument(e, d, t.log) }
+	}
 	if zones != "" {
 		c.Zones = strings.Split(zones, ",")
 	}
 	if c.TLS, err = t.tls.server(t.log); err != nil {
+		return err
+	}
+	if c.DialTLS, err = t.tls.client(); err != nil {
 		return err
 	}
 	wire, err := loopwire.NewController(c)
@@ -86,7 +98,6 @@ func control(ctx context.Context, args []string, env func(string) string, stdout
 	}
 	t.registry.MustRegister(controllerCollector{wire, acks})
 	t.group.Go(func() error { return e.Run(t.ctx) })
-	t.group.Go(func() error { return follower.Run(t.ctx) })
 	t.group.Go(func() error { return publish(t.ctx, e, wire) })
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/loop", func(w http.ResponseWriter, _ *http.Request) {

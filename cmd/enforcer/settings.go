@@ -70,7 +70,7 @@ func (s *settings) flags() *flag.FlagSet {
 	f.BoolVar(&s.verbose, "verbose", false, "log more")
 	f.StringVar(&s.redisPrefix, "redis-prefix", "", "`text` that all keys in Redis begin with: the redis.prefix of rlc (default rlc:)")
 	f.StringVar(&s.redisCA, "redis-ca", "", "PEM `file` of the authorities that may sign the certificate of a rediss:// server (default the system's)")
-	f.StringVar(&s.aggregator, "aggregator", "", "`address` of the zone's aggregator, for drop_ratio buckets; without --config-dir and --redis it also\nbrings snapshots and overrides")
+	f.StringVar(&s.aggregator, "aggregator", "", "`address` of the zone's aggregator, or of several, split by commas, for drop_ratio buckets; without\n--config-dir and --redis it also brings snapshots and overrides")
 	f.StringVar(&s.aggregatorCA, "aggregator-ca", "", "`file` with the PEM authorities of the aggregator, which is then shown --tls-cert; without it the stream is in clear")
 	return f
 }
