@@ -65,6 +65,10 @@ func (o *owner) of(kind string) (out []rlc.Notice) {
 
 // staged is a server whose rollouts are quick and whose owner is told.
 func staged(t *testing.T, o *owner, soak time.Duration) *app.App {
+	return stagedWith(t, o, soak, twoServices())
+}
+
+func stagedWith(t *testing.T, o *owner, soak time.Duration, files rlc.Files) *app.App {
 	t.Helper()
 	secrets := t.TempDir()
 	file := func(name, text string) string {
@@ -74,7 +78,7 @@ func staged(t *testing.T, o *owner, soak time.Duration) *app.App {
 		}
 		return path
 	}
-	a := open(t, t.TempDir(), twoServices(), func(c *config.Server) {
+	a := open(t, t.TempDir(), files, func(c *config.Server) {
 		c.Rollout = config.Rollout{MinShadow: time.Second, Soak: soak}
 		c.Notify = config.Notify{WebhookFile: file("url", o.URL), SecretFile: file("secret", o.sign), Digest: time.Second}
 	})
@@ -108,8 +112,10 @@ func join(t *testing.T, a *app.App) elsewhere {
 	return f
 }
 
-func (f elsewhere) count(outcome string, n float64) {
-	f.requests.WithLabelValues("checkout", "callers", "web", "", outcome).Add(n)
+func (f elsewhere) count(outcome string, n float64) { f.countOf("web", outcome, n) }
+
+func (f elsewhere) countOf(caller, outcome string, n float64) {
+	f.requests.WithLabelValues("checkout", "callers", caller, "", outcome).Add(n)
 }
 
 func policyAt(t *testing.T, a *app.App) (string, string) {
