@@ -102,8 +102,8 @@ func namesServer(dsn string) bool {
 // leaveReadOnly gives up a connection whose server has become read-only since
 // it was made, as the old primary does in a failover: the next one is made to a
 // server that can write. A server tells of the change with its first answer
-// after it (PostgreSQL 14 and later), so that at most one transaction of each
-// connection fails.
+// after it (PostgreSQL 14 and later), so that at most one attempt on each
+// connection is lost.
 func leaveReadOnly(_ context.Context, c *pgx.Conn) error {
 	for _, state := range []string{"in_hot_standby", "default_transaction_read_only"} {
 		if c.PgConn().ParameterStatus(state) == "on" {
@@ -148,14 +148,18 @@ func (g *gate) through(ctx context.Context) error {
 	return err
 }
 
+// readOnly is PostgreSQL's read_only_sql_transaction: the server has lost its
+// place to another in a failover.
+const readOnly = "25006"
+
 // again reports whether a transaction failed for no reason of its own: another
-// one stood in its way (serialization_failure, deadlock_detected), or its
-// connection turned out to be dead before its last word was sent, the commit
-// included.
+// one stood in its way (serialization_failure, deadlock_detected), its server
+// turned out to be read-only, so that it wrote nothing, or its connection to be
+// dead before its last word was sent, the commit included.
 func again(err error) bool {
 	var e *pgconn.PgError
 	if errors.As(err, &e) {
-		return e.Code == "40001" || e.Code == "40P01"
+		return e.Code == "40001" || e.Code == "40P01" || e.Code == readOnly
 	}
 	var connect *pgconn.ConnectError
 	return unsent(err) && !errors.As(err, &connect)
@@ -194,7 +198,7 @@ func codeKind(code string) error {
 		return rlc.ErrConflict
 	case "22021", "22P05", "54000": // bytes that are no text; a text too long for an index
 		return rlc.ErrInvalid
-	case "25006", "55P03": // read_only_sql_transaction: a failover; lock_not_available
+	case readOnly, "55P03": // 55P03 is lock_not_available
 		return rlc.ErrUnavailable
 	}
 	switch code[:2] {
