@@ -47,11 +47,25 @@ type LoopBucket struct {
 	Zones    int      `json:"zones"`
 }
 
-// LoopZone is a zone that the controller has heard of.
+// LoopZone is a source that the controller has heard of: a zone's only
+// aggregator, one of several, or, without a zone, the controller of a region.
 type LoopZone struct {
-	Zone   string  `json:"zone"`
-	Region string  `json:"region,omitempty"`
-	Age    float64 `json:"age_seconds"` // of its last sum
+	Zone    string   `json:"zone"`
+	Region  string   `json:"region,omitempty"`
+	Name    string   `json:"aggregator,omitempty"` // where the zone has several
+	Age     float64  `json:"age_seconds"`          // of its last sum
+	Flagged []string `json:"flagged,omitempty"`    // nodes whose claims were not believed in the last minute
+}
+
+// text names the source.
+func (z *LoopZone) text() string {
+	switch {
+	case z.Zone == "":
+		return "Region " + z.Region
+	case z.Name != "":
+		return "Aggregator " + z.Name + " of zone " + area(z.Zone, z.Region)
+	}
+	return "Zone " + area(z.Zone, z.Region)
 }
 
 // silentAfter is how old a zone's sum is when the zone closes the loop by
@@ -134,11 +148,15 @@ func (s *server) loopView(v *visit, view *ui.Loop, state *LoopState, page rlc.Pa
 	}
 	view.Pager = v.pager(page, len(shown), len(state.Buckets))
 	for _, z := range state.Zones {
-		sign := ui.Sign{Level: "good", Before: "Zone " + area(z.Zone, z.Region) + " reported " + ago(z.Age) + " ago."}
+		sign := ui.Sign{Level: "good", Before: z.text() + " reported " + ago(z.Age) + " ago."}
 		if z.Age > silentAfter {
 			sign.Level, sign.Soft = "warn", "It closes the loop by itself, on its last share of each limit; the others count its last load."
 		}
 		view.Zones = append(view.Zones, sign)
+		if len(z.Flagged) > 0 {
+			view.Zones = append(view.Zones, ui.Sign{Level: "warn", Before: z.text() + " does not believe all that it is told by " + strings.Join(z.Flagged, ", ") + ".",
+				Soft: "Each claims far more than the others; it is let through what is believed and what nobody else uses."})
+		}
 	}
 	switch {
 	case state.Doubted == nil:

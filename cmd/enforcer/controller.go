@@ -14,7 +14,7 @@ import (
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/enforcer"
 	"github.com/openrlc/rlc/enforcer/follow"
-	"github.com/openrlc/rlc/enforcer/loop"
+	"github.com/openrlc/rlc/enforcer/loopstate"
 	"github.com/openrlc/rlc/enforcer/loopwire"
 )
 
@@ -102,7 +102,7 @@ func control(ctx context.Context, args []string, env func(string) string, stdout
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/loop", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(describeLoop(wire))
+		_ = json.NewEncoder(w).Encode(loopstate.Of(wire.State()))
 	})
 	return t.serve(stdout, wire.Serve, mux)
 }
@@ -172,58 +172,6 @@ func (a *ackTable) versions() map[string]int {
 	return out
 }
 
-// loopState is what /v1/loop answers.
-type loopState struct {
-	Buckets []loopBucket `json:"buckets"`
-	Zones   []loopZone   `json:"zones"`
-}
-
-// loopBucket is one counter as the controller sees it. Rates are requests/s.
-type loopBucket struct {
-	Service  string   `json:"service"`
-	Bucket   string   `json:"bucket"`
-	Key      string   `json:"key,omitempty"`
-	Shadow   bool     `json:"as_if,omitempty"` // the world in which every bucket enforces
-	Scope    string   `json:"scope"`
-	Zone     string   `json:"zone,omitempty"`
-	Region   string   `json:"region,omitempty"`
-	Limit    *float64 `json:"limit"` // null: none
-	Offered  float64  `json:"offered"`
-	Admitted float64  `json:"admitted"`
-	Ratio    float64  `json:"drop_ratio"` // of normal requests
-	Peak     float64  `json:"peak_rate"`
-	Nodes    int      `json:"nodes"`
-	Zones    int      `json:"zones"`
-}
-
-type loopZone struct {
-	Zone   string  `json:"zone"`
-	Region string  `json:"region,omitempty"`
-	Age    float64 `json:"age_seconds"` // of its last sum
-}
-
-func describeLoop(c *loopwire.Controller) loopState {
-	buckets, zones := c.State()
-	out := loopState{Buckets: make([]loopBucket, 0, len(buckets)), Zones: make([]loopZone, 0, len(zones))}
-	for _, b := range buckets {
-		name := enforcer.ParseLoopName(b.Bucket)
-		v := loopBucket{Service: name.Service, Bucket: name.Bucket, Key: name.Key.String(), Shadow: name.AsIf,
-			Scope: [...]string{rlc.ScopeGlobal, rlc.ScopeRegion, rlc.ScopeZone}[b.Scope], Zone: b.Area.Zone, Region: b.Area.Region,
-			Admitted: b.Admitted, Ratio: 1 - b.Keep[loop.Normal], Peak: b.Peak, Nodes: b.Nodes, Zones: b.Zones}
-		if !b.None {
-			v.Limit = &b.Limit
-		}
-		for _, o := range b.Offered {
-			v.Offered += o
-		}
-		out.Buckets = append(out.Buckets, v)
-	}
-	for _, z := range zones {
-		out.Zones = append(out.Zones, loopZone{z.Zone, z.Region, z.Age.Seconds()})
-	}
-	return out
-}
-
 // controllerCollector shows what a controller does.
 type controllerCollector struct {
 	wire *loopwire.Controller
@@ -258,14 +206,14 @@ func (c controllerCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	s := describeLoop(c.wire)
+	s := loopstate.Of(c.wire.State())
 	peaks := map[[4]string]float64{}
 	for i, b := range s.Buckets {
 		if i == maxLoopSeries {
 			break
 		}
 		world := "live"
-		if b.Shadow {
+		if b.AsIf {
 			world = "as_if"
 		}
 		gauge(descLoopBucket, b.Offered, b.Service, b.Bucket, b.Key, b.Zone, b.Region, world)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/enforcer/loopstate"
 )
 
 // ratioPolicy holds every caller of s to 200/s over all zones.
@@ -156,13 +157,13 @@ func TestServeOnTheLoop(t *testing.T) {
 	})
 	defer load.Wait()
 	defer stop()
-	state := func() (s loopState) {
+	state := func() (s loopstate.State) {
 		if err := json.Unmarshal([]byte(get(t, "http://"+controller.address(t, "http")+"/v1/loop")), &s); err != nil {
 			t.Fatal(err)
 		}
 		return s
 	}
-	var last loopState
+	var last loopstate.State
 	within(t, "the ratio holds the load to its limit", func() bool {
 		last = state()
 		return len(last.Buckets) == 1 && last.Buckets[0].Offered > 260 && last.Buckets[0].Admitted > 150 && last.Buckets[0].Admitted < 250 && last.Buckets[0].Ratio > 0.1

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/openrlc/rlc"
-	"github.com/openrlc/rlc/enforcer"
 	"github.com/openrlc/rlc/enforcer/loop"
+	"github.com/openrlc/rlc/enforcer/loopstate"
 	"github.com/openrlc/rlc/enforcer/loopwire"
 	"github.com/openrlc/rlc/web"
 )
@@ -41,7 +41,7 @@ func (a *App) ShowLoop(c *loopwire.Controller, g *loopwire.Aggregator) {
 func (a *App) LoopState(ctx context.Context) (web.LoopState, error) {
 	switch {
 	case a.loop.controller != nil:
-		s := loopState(a.loop.controller.State())
+		s := loopState(loopstate.Of(a.loop.controller.State()))
 		if a.loop.aggregator != nil {
 			doubted := a.loop.aggregator.Stats().Clipped
 			s.Doubted = &doubted
@@ -53,25 +53,13 @@ func (a *App) LoopState(ctx context.Context) (web.LoopState, error) {
 	return web.LoopState{}, fmt.Errorf("%w: loop.controller is not configured", rlc.ErrNotFound)
 }
 
-// loopState says what a controller knows in the words of /v1/loop.
-func loopState(buckets []loop.BucketState, zones []loop.ZoneState) web.LoopState {
-	var out web.LoopState
-	for _, b := range buckets {
-		name := enforcer.ParseLoopName(b.Bucket)
-		v := web.LoopBucket{Service: name.Service, Bucket: name.Bucket, Key: name.Key.String(), AsIf: name.AsIf,
-			Scope: [...]string{rlc.ScopeGlobal, rlc.ScopeRegion, rlc.ScopeZone}[b.Scope], Zone: b.Area.Zone, Region: b.Area.Region,
-			Admitted: b.Admitted, Ratio: 1 - b.Keep[loop.Normal], Peak: b.Peak, Nodes: b.Nodes, Zones: b.Zones}
-		if !b.None {
-			limit := b.Limit
-			v.Limit = &limit
-		}
-		for _, o := range b.Offered {
-			v.Offered += o
-		}
-		out.Buckets = append(out.Buckets, v)
+// loopState gives the pages what a controller knows.
+func loopState(in loopstate.State) (out web.LoopState) {
+	for _, b := range in.Buckets {
+		out.Buckets = append(out.Buckets, web.LoopBucket(b))
 	}
-	for _, z := range zones {
-		out.Zones = append(out.Zones, web.LoopZone{Zone: z.Zone, Region: z.Region, Age: z.Age.Seconds()})
+	for _, z := range in.Zones {
+		out.Zones = append(out.Zones, web.LoopZone(z))
 	}
 	return out
 }
