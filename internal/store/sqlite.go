@@ -41,10 +41,23 @@ func openSQLite(ctx context.Context, path string) (*DB, error) {
 	db.pages = db.read // readers wait for nobody
 	db.write.SetMaxOpenConns(1)
 	db.read.SetMaxOpenConns(max(4, runtime.GOMAXPROCS(0)))
-	if err := db.write.PingContext(ctx); err != nil { // sets WAL before a reader comes
+	if err := settle(ctx, db.write); err != nil { // sets WAL before a reader comes
 		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), db.Close())
 	}
 	return db, nil
+}
+
+// settle makes the first connection. A file becomes WAL under a lock that
+// SQLite does not wait for, whatever busy_timeout says: of several openers of
+// a new file the later ones come again, for a few seconds.
+func settle(ctx context.Context, write *sql.DB) error {
+	for try := 0; ; try++ {
+		err := write.PingContext(ctx)
+		var e *sqlite.Error
+		if !errors.As(err, &e) || e.Code()&0xff != sqlite3.SQLITE_BUSY || try == 9 || !pause(ctx, try) {
+			return err
+		}
+	}
 }
 
 // sqliteKind is the error value for what SQLite says, nil for none.

@@ -115,10 +115,10 @@ func TestAMigrationThatFailsLeavesTheVersionBeforeAndResumes(t *testing.T) {
 	}
 }
 
-func TestOfTwoMigratorsOneWaits(t *testing.T) {
+func TestOfSeveralOpenersOfANewFileAllOpenIt(t *testing.T) {
 	path := file(t)
 	var wg sync.WaitGroup
-	errs := make([]error, 4)
+	errs := make([]error, 16)
 	for i := range errs {
 		wg.Go(func() {
 			db, err := Open(t.Context(), "sqlite:"+path)
