@@ -1,6 +1,7 @@
 package backtest
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -166,37 +167,37 @@ type Frontier struct {
 
 // NewFrontier sorts h's tail. Steps outside it are summed up by hour.
 func NewFrontier(h rlc.History) *Frontier {
-	type point struct{ rate, steps float64 }
+	type quiet struct{ rate, steps float64 }
 	f := &Frontier{floor: math.Inf(-1), s: h.Step.Seconds()}
-	var points []point
+	seen := make([]float64, 0, len(h.Tail))
+	rest := make([]quiet, 0, len(h.Hours))
 	tail := h.Tail
 	for _, hour := range h.Hours {
 		var in []rlc.Sample
 		in, tail = inHour(tail, hour.Start, hour.Start.Add(time.Hour))
 		f.Requests += float64(hour.Mean) * float64(hour.Present) * f.s
 		for _, x := range in {
-			points = append(points, point{float64(x.Rate), 1})
+			seen = append(seen, float64(x.Rate))
 		}
 		if n := hour.Present - len(in); n > 0 {
-			points = append(points, point{quietMean(hour, in, n), float64(n)})
+			rest = append(rest, quiet{quietMean(hour, in, n), float64(n)})
 			f.floor = max(f.floor, min(float64(h.TailFloor), float64(hour.Max)))
 		}
 	}
-	slices.SortFunc(points, func(a, b point) int {
-		switch {
-		case a.rate < b.rate:
-			return -1
-		case a.rate > b.rate:
-			return 1
-		}
-		return 0
-	})
-	n := len(points)
+	slices.Sort(seen)
+	slices.SortFunc(rest, func(a, b quiet) int { return cmp.Compare(a.rate, b.rate) })
+	n := len(seen) + len(rest)
 	f.rates, f.count, f.sum = make([]float64, n), make([]float64, n+1), make([]float64, n+1)
-	for i := n - 1; i >= 0; i-- {
-		f.rates[i] = points[i].rate
-		f.count[i] = f.count[i+1] + points[i].steps
-		f.sum[i] = f.sum[i+1] + points[i].rate*points[i].steps*f.s
+	for i := n - 1; i >= 0; i-- { // the highest of both first
+		rate, steps := 0.0, 1.0
+		if a, b := len(seen)-1, len(rest)-1; b < 0 || a >= 0 && seen[a] >= rest[b].rate {
+			rate, seen = seen[a], seen[:a]
+		} else {
+			rate, steps, rest = rest[b].rate, rest[b].steps, rest[:b]
+		}
+		f.rates[i] = rate
+		f.count[i] = f.count[i+1] + steps
+		f.sum[i] = f.sum[i+1] + rate*steps*f.s
 	}
 	return f
 }

@@ -69,7 +69,7 @@ func (c Choice) Limit(value rlc.Rate) rlc.Limit {
 // above it is looked up in the tail, which holds every step at or above
 // TailFloor. Exclusions and the window's start count whole hours.
 func Statistic(h rlc.History, c Choice) (value rlc.Rate, atMost, ok bool) {
-	var rates []float64
+	rates := make([]float64, 0, len(h.Tail))
 	steps, most := 0, rlc.Rate(0)
 	tail := h.Tail
 	for _, hour := range h.Hours {
@@ -103,8 +103,7 @@ func Statistic(h rlc.History, c Choice) (value rlc.Rate, atMost, ok bool) {
 	if over >= len(rates) {
 		return min(h.TailFloor, most), true, true
 	}
-	slices.Sort(rates)
-	return rlc.Rate(rates[len(rates)-1-over]), false, true
+	return rlc.Rate(stat.Select(rates, len(rates)-1-over)), false, true
 }
 
 func overlapsAny(all []rlc.Window, from, until time.Time) bool {

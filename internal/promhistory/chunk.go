@@ -200,23 +200,30 @@ func (rd *reading) at(t model.Time) (int, bool) {
 func valid(v float64) bool { return v >= 0 && !math.IsInf(v, 1) }
 
 func (s *series) add(steps, at int, v float64) {
-	if v == 0 {
-		v = 0 // minus zero is a legal answer, and no rate
+	s.grid(steps)
+	s.rates[at] = plus(s.rates[at], v)
+}
+
+// grid makes room for today's rates.
+func (s *series) grid(steps int) {
+	if s.rates != nil {
+		return
 	}
-	if s.rates == nil {
-		s.rates = make([]float64, steps)
-		for i := range s.rates {
-			s.rates[i] = math.NaN()
-		}
+	s.rates = make([]float64, steps)
+	for i := range s.rates {
+		s.rates[i] = math.NaN()
 	}
+}
+
+// plus adds a label set's value to what a step has: unknown once a part is.
+func plus(had, v float64) float64 {
 	switch {
-	case !valid(v):
-		s.rates[at] = unknown
-	case math.IsNaN(s.rates[at]):
-		s.rates[at] = v
-	case s.rates[at] != unknown:
-		s.rates[at] += v
+	case !valid(v) || had == unknown:
+		return unknown
+	case math.IsNaN(had):
+		return v + 0 // minus zero is a legal answer, and no rate
 	}
+	return had + v
 }
 
 // partition gives every sample of every label set to the series that the

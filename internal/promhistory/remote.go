@@ -175,12 +175,15 @@ func (rd *reading) streamed(ctx context.Context, expr string, matchers []*prompb
 			return err
 		}
 		for i := g.first; i < g.last; i++ {
-			if g.times[i] == 0 || math.Float64bits(g.values[i]) == staleNaN {
-				continue
+			if g.times[i] != 0 && (math.Float64bits(g.values[i]) == staleNaN || !take(first+i, g.values[i])) {
+				g.times[i] = 0
 			}
-			if at := first + i; take(at, g.values[i]) {
-				for _, s := range to {
-					s.add(rd.today.steps, at, g.values[i])
+		}
+		for _, s := range to {
+			s.grid(rd.today.steps)
+			for i := g.first; i < g.last; i++ {
+				if g.times[i] != 0 {
+					s.rates[first+i] = plus(s.rates[first+i], g.values[i])
 				}
 			}
 		}

@@ -25,7 +25,7 @@ type runningDay struct {
 	day     time.Time
 	present int
 	out     float64   // the highest sample left out, 0 for none
-	kept    []float64 // ascending
+	kept    []float64 // the samples of its tail
 }
 
 // Add appends a day later than all before it; days that are 28 or more days
@@ -47,7 +47,6 @@ func (r *Running) Add(d rlc.SeriesDay) {
 	for i, s := range d.Tail {
 		n.kept[i] = float64(s.Rate)
 	}
-	slices.Sort(n.kept)
 	if d.TailFloor > 0 {
 		n.out = math.Nextafter(float64(d.TailFloor), 0)
 	}
@@ -60,14 +59,11 @@ func (r *Running) Add(d rlc.SeriesDay) {
 // lowest of the days' highest samples left out.
 func (r *Running) Point() rlc.Rate {
 	total, kept := 0, 0
-	low, high := math.Inf(1), 0.0
+	low := math.Inf(1)
 	for _, d := range r.days {
 		total += d.present
 		kept += len(d.kept)
 		low = min(low, d.out)
-		if n := len(d.kept); n > 0 {
-			high = max(high, d.kept[n-1])
-		}
 	}
 	if total == 0 {
 		return 0
@@ -76,26 +72,10 @@ func (r *Running) Point() rlc.Rate {
 	if kept < k {
 		return rlc.Rate(max(low, math.SmallestNonzeroFloat64))
 	}
-	// The k-th highest by bisection over the order of floats: positive floats
-	// are ordered as their bits are.
-	lo, hi := uint64(0), math.Float64bits(high)
-	for lo < hi {
-		mid := lo + (hi-lo+1)/2
-		if r.countFrom(math.Float64frombits(mid)) >= k {
-			lo = mid
-		} else {
-			hi = mid - 1
-		}
-	}
-	return rlc.Rate(max(math.Float64frombits(lo), math.SmallestNonzeroFloat64))
-}
-
-// countFrom counts the kept samples at or above v.
-func (r *Running) countFrom(v float64) int {
-	n := 0
+	var room [28 * 24 * 60 / 20]float64 // the tails of four weeks of minutes
+	all := room[:0]
 	for _, d := range r.days {
-		i, _ := slices.BinarySearch(d.kept, v)
-		n += len(d.kept) - i
+		all = append(all, d.kept...)
 	}
-	return n
+	return rlc.Rate(max(Select(all, len(all)-k), math.SmallestNonzeroFloat64))
 }

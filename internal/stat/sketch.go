@@ -5,7 +5,6 @@ package stat
 import (
 	"math"
 	"slices"
-	"sort"
 	"time"
 
 	"github.com/openrlc/rlc"
@@ -72,35 +71,42 @@ func SketchDay(id rlc.SeriesID, midnight time.Time, step time.Duration, values [
 // sketch is SketchDay for values that start at an offset into the day.
 func sketch(id rlc.SeriesID, midnight time.Time, offset, step time.Duration, values []float64, running rlc.Rate) rlc.SeriesDay {
 	d := rlc.SeriesDay{Series: id, Day: midnight}
-	sorted := make([]float64, 0, len(values))
-	var hour []float64
+	var room [24 * 60]float64 // a day of minutes needs no heap
+	all := room[:0]
 	for i := 0; i < len(values); {
 		n := int((offset + time.Duration(i)*step) / time.Hour)
-		h := rlc.Hour{Start: midnight.Add(time.Duration(n) * time.Hour)}
-		hour = hour[:0]
-		sum := 0.0
-		for ; i < len(values) && int((offset+time.Duration(i)*step)/time.Hour) == n; i++ {
-			h.Expected++
-			if v := values[i]; present(v) {
-				hour = append(hour, v)
+		end := min(len(values), int((time.Duration(n+1)*time.Hour-offset+step-1)/step))
+		h := rlc.Hour{Start: midnight.Add(time.Duration(n) * time.Hour), Expected: end - i}
+		first, sum, most := len(all), 0.0, 0.0
+		for _, v := range values[i:end] {
+			if present(v) {
+				all = append(all, v)
 				sum += v
+				most = max(most, v)
 			}
 		}
+		i = end
+		hour := all[first:]
 		if len(hour) == 0 {
 			continue
 		}
-		slices.Sort(hour)
 		h.Present = len(hour)
-		h.Max = rlc.Rate(hour[len(hour)-1])
-		h.P99 = rlc.Rate(Quantile(hour, 0.99))
-		h.Mean = rlc.Rate(min(sum/float64(len(hour)), hour[len(hour)-1]))
+		h.Max = rlc.Rate(most)
+		h.P99 = rlc.Rate(Select(hour, rank(len(hour), 0.99)))
+		h.Mean = rlc.Rate(min(sum/float64(len(hour)), most))
+		if d.Hours == nil {
+			d.Hours = make([]rlc.Hour, 0, 24)
+		}
 		d.Hours = append(d.Hours, h)
-		sorted = append(sorted, hour...)
 	}
-	slices.Sort(sorted)
-	d.TailFloor = rlc.Rate(tailFloor(sorted, float64(running)))
+	floor, kept := tailFloor(all, float64(running))
+	d.TailFloor = rlc.Rate(floor)
+	if kept == 0 {
+		return d
+	}
+	d.Tail = make([]rlc.Sample, 0, kept)
 	for i, v := range values {
-		if present(v) && v >= float64(d.TailFloor) {
+		if present(v) && v >= floor {
 			d.Tail = append(d.Tail, rlc.Sample{Time: midnight.Add(offset + time.Duration(i)*step), Rate: rlc.Rate(v)})
 		}
 	}
@@ -108,35 +114,49 @@ func sketch(id rlc.SeriesID, midnight time.Time, offset, step time.Duration, val
 }
 
 // tailFloor is the least rate such that every sample at or above it belongs to
-// the tail: just above the highest sample left out, 0 where none is.
-func tailFloor(sorted []float64, running float64) float64 {
-	n := len(sorted)
+// the tail, and how many do: just above the highest sample left out, 0 where
+// none is. It reorders the samples.
+func tailFloor(samples []float64, running float64) (floor float64, kept int) {
+	n := len(samples)
 	if n == 0 {
-		return 0
+		return 0, 0
 	}
-	if running == 0 {
-		running = math.Inf(1) // no past: nothing lies above it
+	// The samples from here on are kept; without a past nothing lies above it.
+	from := math.Inf(1)
+	if running != 0 {
+		from = math.Nextafter(running, from)
 	}
-	out := above(sorted, running)
 	// The day's own upper share, with its ties where they are few.
-	own := n - int(math.Ceil(tailShare*float64(n)))
-	first, _ := slices.BinarySearch(sorted, sorted[own])
-	if n-first > int(math.Ceil(tailTies*float64(n))) {
-		first = above(sorted, sorted[own])
+	own := Select(samples, n-int(math.Ceil(tailShare*float64(n))))
+	if atLeast(samples, own) > int(math.Ceil(tailTies*float64(n))) {
+		own = math.Nextafter(own, math.Inf(1))
 	}
-	out = min(out, first)
-	if n-out > tailMax {
-		out = above(sorted, sorted[n-tailMax-1])
+	from = min(from, own)
+	if kept = atLeast(samples, from); kept > tailMax {
+		from = math.Nextafter(Select(samples, n-tailMax-1), math.Inf(1))
+		kept = atLeast(samples, from)
 	}
-	if out == 0 {
-		return 0
+	if kept == n {
+		return 0, n
 	}
-	return math.Nextafter(sorted[out-1], math.Inf(1))
+	out := 0.0
+	for _, v := range samples {
+		if v < from {
+			out = max(out, v)
+		}
+	}
+	return math.Nextafter(out, math.Inf(1)), kept
 }
 
-// above is the index of the first value greater than v.
-func above(sorted []float64, v float64) int {
-	return sort.Search(len(sorted), func(i int) bool { return sorted[i] > v })
+// atLeast counts the values at or above v.
+func atLeast(values []float64, v float64) int {
+	n := 0
+	for _, x := range values {
+		if x >= v {
+			n++
+		}
+	}
+	return n
 }
 
 // Join puts stored days together into the History of [from, until): the hours
@@ -180,10 +200,13 @@ func Join(days []rlc.SeriesDay, step time.Duration, from, until time.Time) rlc.H
 // value such that at least the share q of all lies at or below it. Q is clamped
 // to 0 to 1. It panics on an empty slice.
 func Quantile(sorted []float64, q float64) float64 {
-	n := len(sorted)
+	return sorted[rank(len(sorted), q)]
+}
+
+// rank is the index of the q-quantile of n ascending values.
+func rank(n int, q float64) int {
 	// The subtraction forgives the last bit of q × n (0.95 × 20 is above 19).
-	rank := int(math.Ceil(q*float64(n) - 1e-9))
-	return sorted[min(max(rank, 1), n)-1]
+	return min(max(int(math.Ceil(q*float64(n)-1e-9)), 1), n) - 1
 }
 
 // present reports whether v is a sample: finite and not negative.
