@@ -106,12 +106,12 @@ var open = []string{"/favicon.ico", "/api/openapi.json"}
 
 // byQuery are the requests whose service stands in the address' query: their
 // handlers read it there and nowhere else.
-var byQuery = []string{"POST /runs", "GET /api/v1/why", "GET /api/v1/verdicts"}
+var byQuery = []string{"POST /runs", "GET /api/v1/why", "GET /why", "GET /why.json", "GET /why.csv", "GET /api/v1/verdicts"}
 
 // byBody are the acts whose service stands in the body.
 var byBody = []string{
 	"POST /api/v1/runs", "POST /api/v1/plan", "POST /api/v1/backtest", "POST /api/v1/replay",
-	"POST /api/v1/verdicts", "POST /api/v1/overrides", "POST /emergency",
+	"POST /api/v1/verdicts", "POST /api/v1/overrides", "POST /emergency", "POST /why",
 }
 
 // object finds the service that a request is about: "" where it is about all of
@@ -120,6 +120,10 @@ func (s *server) object(v *visit, r route) (string, error) {
 	if service := v.r.PathValue("service"); service != "" {
 		service, _ = format(service, s.serviceExists)
 		return service, nil
+	}
+	if caller := v.r.PathValue("caller"); caller != "" { // its owners see what limits it
+		caller, _ = format(caller, s.serviceExists)
+		return caller, nil
 	}
 	id := v.r.PathValue("id")
 	switch {
@@ -193,7 +197,7 @@ func (s *server) allow(v *visit, r route) error {
 		}
 		return nil // the handler says in its own words what is missing
 	}
-	computes := r.role == viewer
+	computes := r.role == viewer || r.role == person
 	if !s.maySee(v.who, service) {
 		if service == "" && computes {
 			return s.refuse(v, fault{status: http.StatusForbidden, detail: "This lists every service and is for on-call. Open one of your own services at /services/NAME."})

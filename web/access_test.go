@@ -87,10 +87,10 @@ func TestEveryRouteByEveryIdentityOnOwnAndOthersObjects(t *testing.T) {
 		change func(*http.Request)
 	}
 	allowed := func(w who, r web.Route, private bool) bool {
-		path, reads := r.Path, r.Method == "GET" || slices.Contains([]string{"/api/v1/plan", "/api/v1/backtest", "/api/v1/replay"}, r.Path)
+		path, reads := r.Path, r.Method == "GET" || r.Role == "person" || slices.Contains([]string{"/api/v1/plan", "/api/v1/backtest", "/api/v1/replay"}, r.Path)
 		of := strings.Contains(path, "{service}") || strings.Contains(path, "/proposals/{id}") || slices.Contains([]string{
 			"POST /api/v1/runs", "POST /runs", "POST /api/v1/plan", "POST /api/v1/backtest", "POST /api/v1/replay", "POST /api/v1/verdicts", "POST /api/v1/overrides", "POST /emergency",
-			"GET /api/v1/why", "GET /api/v1/verdicts",
+			"GET /api/v1/why", "GET /api/v1/verdicts", "GET /why", "GET /why.json", "GET /why.csv", "POST /why",
 		}, r.Method+" "+path)
 		switch {
 		case r.Role == "anyone", w.role == "admin":
@@ -99,6 +99,8 @@ func TestEveryRouteByEveryIdentityOnOwnAndOthersObjects(t *testing.T) {
 			return false
 		case reads && (!private || path == "/api/openapi.json" || w.role == "oncall"):
 			return true
+		case path == "/callers/{caller}": // search, whose owner asks
+			return w.role == "caller"
 		case reads:
 			return of && (w.own || w.role == "caller")
 		case w.role == "oncall":
@@ -136,7 +138,7 @@ func TestEveryRouteByEveryIdentityOnOwnAndOthersObjects(t *testing.T) {
 					body, kind = `{"service":"checkout"}`, "application/json"
 				}
 				switch route.Path {
-				case "/runs", "/api/v1/why", "/api/v1/verdicts":
+				case "/runs", "/api/v1/why", "/api/v1/verdicts", "/why", "/why.json", "/why.csv":
 					target += "?service=checkout"
 				}
 				answer := request(h, route.Method, target, body, func(r *http.Request) {

@@ -3,13 +3,11 @@ package web
 import (
 	"math"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/openrlc/rlc"
-	"github.com/openrlc/rlc/enforcer/match"
 	"github.com/openrlc/rlc/internal/backtest"
 	"github.com/openrlc/rlc/internal/planner"
 )
@@ -313,115 +311,4 @@ func (s *server) setVerdict(v *visit, in *rlc.Verdict) error {
 	in.From, in.Until = in.From.UTC(), in.Until.UTC()
 	in.ID, in.Actor, in.At = "verdict-"+reference(), v.who.name, s.Now().UTC()
 	return s.Acts.SetVerdict(v.ctx(), *in)
-}
-
-// apiWhy finds the bucket that a request is charged to, and says why the
-// others are not. Every query parameter but service is an attribute.
-func (s *server) apiWhy(v *visit) error {
-	q := v.r.URL.Query()
-	name := q.Get("service")
-	if name == "" {
-		return invalid("name a service: ?service=")
-	}
-	t, err := s.truth(v.ctx(), name)
-	if err != nil {
-		return err
-	}
-	if t.service == nil {
-		return fault{status: http.StatusConflict, detail: "The policy of this service cannot be read: " + firstProblem(t.problems)}
-	}
-	attrs := rlc.Attributes{}
-	for attribute, values := range q {
-		if attribute != "service" && len(values) > 0 && values[0] != "" {
-			attrs[attribute] = values[0]
-		}
-	}
-	m, problems := match.Compile(t.service)
-	if m == nil {
-		return fault{status: http.StatusConflict, detail: "The buckets of this service cannot be told apart: " + firstProblem(problems)}
-	}
-	res := m.Match(attrs)
-	out := object{"service": name, "attributes": attrs, "bucket": nil, "key": object{}, "quota": nil, "unmatched": res.Quota.Bucket < 0}
-	hit := map[int]bool{}
-	winner := ""
-	if res.Quota.Bucket >= 0 {
-		hit[res.Quota.Bucket] = true
-		b := t.service.Buckets[res.Quota.Bucket]
-		winner = b.Name
-		out["bucket"], out["key"] = b.Name, keyJSON(res.Quota.Key)
-		out["quota"] = s.hitJSON(t, res.Quota)
-	}
-	caps := []object{}
-	for _, c := range res.Caps {
-		hit[c.Bucket] = true
-		caps = append(caps, s.hitJSON(t, c))
-	}
-	others := []object{}
-	for i := range t.service.Buckets {
-		if !hit[i] {
-			b := &t.service.Buckets[i]
-			others = append(others, object{"bucket": b.Name, "role": b.Role, "reason": whyNot(t.service, b, attrs, winner)})
-		}
-	}
-	out["caps"], out["others"] = caps, others
-	return answer(v, http.StatusOK, out)
-}
-
-func (s *server) hitJSON(t *truth, h match.Hit) object {
-	b := &t.service.Buckets[h.Bucket]
-	if r := t.row(b.Name, h.Key); r != nil {
-		return rowJSON(r)
-	}
-	r := row{bucket: b, name: b.Name, key: h.Key, mode: b.Mode, desired: b.NewKey.Limit}
-	if b.Limit != nil {
-		r.desired = b.Limit
-	}
-	if t.broken { // what is known of it is live
-		r.live, r.desired = r.desired, nil
-	}
-	out := rowJSON(&r)
-	out["why"] = "a value without a quota of its own: new_key applies"
-	return out
-}
-
-// whyNot names the first attribute that keeps a request out of a bucket, or
-// that another bucket fits more closely.
-func whyNot(svc *rlc.Service, b *rlc.Bucket, attrs rlc.Attributes, winner string) string {
-	names := slices.Clone(b.Each)
-	for a := range b.Match {
-		if !slices.Contains(names, a) {
-			names = append(names, a)
-		}
-	}
-	rlc.SortAttributes(names)
-	for _, a := range names {
-		value := attrs[a]
-		if slices.Contains(svc.Unknown[a], value) {
-			value = ""
-		}
-		p, ok := b.Match[a]
-		if !ok {
-			p = rlc.Pattern{Kind: rlc.Present}
-		}
-		if fits(p, value) {
-			continue
-		}
-		if value == "" {
-			return a + " is absent; the bucket wants " + patternText(p)
-		}
-		return a + " is " + value + "; the bucket wants " + patternText(p)
-	}
-	return "it fits too, but " + winner + " fits more closely"
-}
-
-func fits(p rlc.Pattern, value string) bool {
-	switch p.Kind {
-	case rlc.Absent:
-		return value == ""
-	case rlc.Present:
-		return value != ""
-	case rlc.Prefix:
-		return value != "" && strings.HasPrefix(value, p.Values[0])
-	}
-	return slices.Contains(p.Values, value)
 }

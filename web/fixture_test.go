@@ -468,6 +468,11 @@ func (f *fixture) FollowRewritten(_ context.Context, actor string) error {
 	return nil
 }
 
+func (f *fixture) Ask(ctx context.Context, act rlc.AuditEntry, told rlc.Notice) error {
+	f.did("ask %s by %s: %s", act.Object, act.Actor, act.Detail)
+	return f.db.AddAudit(ctx, act)
+}
+
 func (f *fixture) SetVerdict(ctx context.Context, v rlc.Verdict) error {
 	f.did("verdict %s/%s count=%v by %s", v.Service, rlc.QuotaID(v.Bucket, v.Key), v.Count, v.Actor)
 	return f.db.SetVerdict(ctx, v, rlc.AuditEntry{At: v.At, Actor: v.Actor, Action: "verdict.set", Object: v.Service})

@@ -57,6 +57,8 @@ func zone(name string) *time.Location {
 func (s *server) frame(v *visit, title, tab string) (ui.Frame, error) {
 	f := s.bareFrame(v, title)
 	f.Tab = tab
+	f.Every = refreshed[v.r.Pattern]
+	f.At = v.timeAs(s.Now(), "15:04:05")
 	if v.who.role == anyone { // sign-in pages tell nothing
 		return f, nil
 	}
@@ -75,12 +77,28 @@ func (s *server) frame(v *visit, title, tab string) (ui.Frame, error) {
 	return f, nil
 }
 
+// refreshed are the pages whose parts are asked for again while somebody looks,
+// and every how many seconds.
+var refreshed = map[string]int{
+	"GET /{$}":                                 15,
+	"GET /services":                            15,
+	"GET /services/{service}":                  15,
+	"GET /services/{service}/shadow":           15,
+	"GET /services/{service}/buckets/{bucket}": 30,
+	"GET /emergency":                           5,
+	"GET /loop":                                5,
+	"GET /runs":                                10,
+	"GET /runs/{id}":                           10,
+}
+
 // done are the outcomes that a page names after an act; the URL carries the
 // word, never the text.
 var done = map[string]string{
 	"accepted": "Accepted. It is on the base branch; enforcers follow within seconds.",
 	"rejected": "Rejected. The reason is recorded.",
 	"verdict":  "Recorded. The next run follows your word.",
+	"asked":    "Asked. The owners see it on the overview and on their service's page.",
+	"answered": "Answered. It is on the audit page.",
 	"follow":   "RLC follows the new history of the base branch.",
 	"override": "In force. The zones below say how far it has come.",
 	"extended": "Extended.",

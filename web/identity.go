@@ -157,6 +157,7 @@ func (s *server) isToken(given string) bool {
 // admit checks role and origin. A request that a session cookie vouches for
 // must also say where it comes from: every browser of this decade does.
 func (s *server) admit(v *visit, r route) error {
+	acts := r.role == actor || r.role == admin
 	switch {
 	case r.role == anyone:
 	case v.who.err != nil:
@@ -164,15 +165,17 @@ func (s *server) admit(v *visit, r route) error {
 	case v.who.wrong:
 		// Another sentence than "sign in": whoever sends a token believes in it.
 		return fault{status: http.StatusUnauthorized, title: "That is not the token", detail: "That is not the token."}
-	case (v.who.role == anyone || r.role != viewer && v.who.role != actor) && v.who.ended:
+	case (v.who.role == anyone || acts && v.who.role != actor) && v.who.ended:
 		return fault{status: http.StatusUnauthorized, title: "The session has ended", detail: "Sign in again."}
 	case v.who.role == anyone && (s.Provider != nil || s.Proxy != nil):
 		return fault{status: http.StatusUnauthorized, detail: "Reading needs a sign-in or a token."}
 	case v.who.role == anyone:
 		return fault{status: http.StatusUnauthorized, detail: "Reading from another machine needs the token."}
-	case r.role != viewer && v.who.role != actor && v.who.name != "":
+	case acts && v.who.role != actor && v.who.name != "":
 		return s.refuse(v, fault{status: http.StatusForbidden, detail: "You may read. Acting is for the owners of a service and for on-call."})
-	case r.role != viewer && v.who.role != actor:
+	case r.role == person && v.who.name == "":
+		return fault{status: http.StatusUnauthorized, detail: "Asking for more needs a sign-in: it is done in your name."}
+	case acts && v.who.role != actor:
 		return fault{status: http.StatusUnauthorized, detail: "Acting needs the token: sign in, or send it as a bearer token."}
 	}
 	if v.r.Method == http.MethodGet || v.r.Method == http.MethodHead {

@@ -13,7 +13,7 @@ import (
 )
 
 // overview is /: a verdict in words, then what waits for a person. It reads
-// eight short lists, whatever the number of services.
+// at most ten short lists, whatever the number of services.
 func (s *server) overview(v *visit) error {
 	ctx := v.ctx()
 	f, err := s.frame(v, "Overview", "overview")
@@ -33,6 +33,10 @@ func (s *server) overview(v *visit) error {
 		return err
 	}
 	w, err := s.waits(ctx)
+	if err != nil {
+		return err
+	}
+	stand, err := s.asks(ctx, "")
 	if err != nil {
 		return err
 	}
@@ -70,6 +74,7 @@ func (s *server) overview(v *visit) error {
 			Action: ui.Link{Text: "Review", URL: proposalURL(p.ID)},
 		})
 	}
+	view.Queue = append(view.Queue, askTasks(stand)...)
 	if desired != nil {
 		for name, problems := range sortedMap(desired.Broken) {
 			if len(view.Queue) >= 20 || len(problems) == 0 {

@@ -14,6 +14,7 @@ type role string
 const (
 	anyone role = "anyone"
 	viewer role = "viewer"
+	person role = "person" // somebody known by name, whatever it may do
 	actor  role = "actor"
 	admin  role = "admin"
 )
@@ -66,6 +67,12 @@ func (s *server) routes() []route {
 		{"GET", "/services/{service}/history.csv", viewer, s.historyCSV},
 		{"POST", "/services/{service}/rollback", actor, s.formRollback},
 		{"POST", "/services/{service}/pins/{pin}/lift", actor, s.formLiftPin},
+		{"POST", "/services/{service}/asks/{id}/answer", actor, s.formAnswer},
+		{"GET", "/callers/{caller}", viewer, s.caller},
+		{"GET", "/why", viewer, s.why},
+		{"GET", "/why.json", viewer, s.apiWhy},
+		{"GET", "/why.csv", viewer, s.whyCSV},
+		{"POST", "/why", person, s.formAsk},
 		{"GET", "/proposals", viewer, s.proposals},
 		{"GET", "/proposals.json", viewer, s.apiProposals},
 		{"GET", "/proposals.csv", viewer, s.proposalsCSV},

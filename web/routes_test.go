@@ -34,7 +34,7 @@ func bearer(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) }
 
 // filled puts things of the fixture into a route's path.
 func filled(path string) string {
-	return strings.NewReplacer("{service}", "checkout", "{bucket}", "mobile-create", "{pin}", "1", "{id}", map[bool]string{true: "cron-2026-12-02T060000Z", false: "cron-2026-12-02T060000Z-checkout"}[strings.Contains(path, "/runs/")],
+	return strings.NewReplacer("{service}", "checkout", "{bucket}", "mobile-create", "{caller}", "search", "{pin}", "1", "{id}", map[bool]string{true: "cron-2026-12-02T060000Z", false: "cron-2026-12-02T060000Z-checkout"}[strings.Contains(path, "/runs/")],
 		"{version}", "x", "{path...}", "app.css", "{$}", "").Replace(path)
 }
 
@@ -50,6 +50,8 @@ func TestEveryRouteHasARole(t *testing.T) {
 			want = "anyone"
 		case strings.HasPrefix(r.Path, "/api/v1/tokens"):
 			want = "admin"
+		case r.Method == "POST" && r.Path == "/why": // it asks; anybody known by name may
+			want = "person"
 		case r.Method == "GET", slices.Contains(computes, r.Path):
 			want = "viewer"
 		}
@@ -74,7 +76,7 @@ func TestRolesDecide(t *testing.T) {
 		{"a wrong token", "anyone", func(r *http.Request) { r.Header.Set("Authorization", "Bearer wrong") }},
 		{"the token", "admin", bearer},
 	}
-	rank := map[string]int{"anyone": 0, "viewer": 1, "actor": 2, "admin": 3}
+	rank := map[string]int{"anyone": 0, "viewer": 1, "person": 2, "actor": 2, "admin": 3}
 	f := newFixture(t)
 	h := f.handler(t)
 	for _, route := range web.Routes() {

@@ -71,7 +71,7 @@ func (s *server) service(v *visit) error {
 		return err
 	}
 	view := ui.Service{
-		Head: s.serviceHead(t, "Service", ui.Link{}, name), Name: name, Recalculate: runsURL(name), WhatIf: serviceURL(name) + "/whatif", Replay: serviceURL(name) + "/replay", Until: v.timeAs(now, "15:04"),
+		Head: s.serviceHead(t, "Service", ui.Link{}, name), Name: name, Recalculate: runsURL(name), WhatIf: serviceURL(name) + "/whatif", Replay: serviceURL(name) + "/replay", Why: "/why?service=" + query(name), Until: v.timeAs(now, "15:04"),
 		Tabs: s.tabs(t, "quotas"), Query: q.Get("q"), Sort: by, Dir: q.Get("dir"),
 		Pager:   v.pager(page, len(cut(rows, page)), len(rows)),
 		Columns: quotaColumns(v, by, desc),
@@ -95,6 +95,9 @@ func (s *server) service(v *visit) error {
 	view.Tiles = serviceTiles(t, sum, seen)
 	if countErr != nil {
 		view.Notes = append(view.Notes, "What enforcers counted cannot be read: "+plain(countErr)+".")
+	}
+	if view.Asks, err = s.askRows(v, name, ""); err != nil {
+		return err
 	}
 	if len(rows) == 0 {
 		view.Empty = quotasEmpty(t, q.Get("q") != "" || q.Get("mode") != "")
@@ -255,7 +258,7 @@ func quotaRow(t *truth, r *row, seen counts) ui.QuotaRow {
 	out := ui.QuotaRow{
 		Link: ui.Link{Text: quotaName(r.name, r.key), URL: bucketURL(t.name, r.name, r.key)},
 		Live: limitText(r.live), Desired: limitText(r.desired), Peak: "—", Headroom: "—", Drops: "0",
-		Caller: matched(r, "caller"), Procedure: matched(r, "procedure"),
+		Caller: callerLink(r), Procedure: matched(r, "procedure"),
 		Exact: [3]string{limitExact(r.live), limitExact(r.desired), limitExact(r.proposed)},
 	}
 	if r.bucket != nil && r.bucket.Role == rlc.CapRole {
@@ -304,6 +307,15 @@ func quotaRow(t *truth, r *row, seen counts) ui.QuotaRow {
 		out.Drops, out.Kind = "would "+count(c.VirtualDrops), "virtual"
 	}
 	return out
+}
+
+// callerLink is the caller that a row is about, with its page where it is one.
+func callerLink(r *row) ui.Link {
+	l := ui.Link{Text: matched(r, "caller")}
+	if r.key["caller"] != "" || r.bucket != nil && only(r.bucket, l.Text) {
+		l.URL = "/callers/" + segment(l.Text)
+	}
+	return l
 }
 
 // matched says which value of an attribute a row is about.

@@ -53,6 +53,8 @@ type Acts interface {
 	Run(ctx context.Context, ask planner.Ask) (rlc.Run, error)
 	Plan(ctx context.Context, ask planner.Ask) (rlc.Run, []rlc.Change, error)
 	SetVerdict(ctx context.Context, v rlc.Verdict) error
+	// Ask records that a person asks for a higher limit, and tells its owners.
+	Ask(ctx context.Context, act rlc.AuditEntry, told rlc.Notice) error
 	// FollowRewritten lets RLC follow a base branch whose history was rewritten.
 	FollowRewritten(ctx context.Context, actor string) error
 }

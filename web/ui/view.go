@@ -20,6 +20,8 @@ type Frame struct {
 	Banners []Banner
 	Done    string // what the act before this page did; "" for nothing
 	Chart   bool   // the page draws charts
+	Every   int    // seconds after which its parts are asked for again; 0: never
+	At      Time   // when it was made; shown where it is asked for again
 	// Overrides are those that concern the page; MoreOver says that there are
 	// more.
 	Overrides []OverrideRow
@@ -196,6 +198,7 @@ type Service struct {
 	Recalculate string
 	WhatIf      string // address of the service-wide what-if
 	Replay      string // and of the replay of all callers
+	Why         string // and of the page that explains one request
 	Verdict     []Part
 	More        string
 	Tiles       []Tile
@@ -211,13 +214,15 @@ type Service struct {
 	Pager       Pager
 	Empty       *Empty
 	Notes       []string
+	Asks        []AskRow // what callers asked for
 }
 
 // QuotaRow is a line of a service's table.
 type QuotaRow struct {
 	Link                    Link
 	Role                    string
-	Caller, Procedure       string
+	Caller                  Link
+	Procedure               string
 	Chips                   []Chip
 	Live, Desired, Proposed string
 	Delta                   string
@@ -282,6 +287,7 @@ type Chart struct {
 	Bands    []Box
 	Over     []Box
 	Kinds    ChartKinds
+	Spans    []Choice // windows that the chart can show
 	Data     any
 }
 

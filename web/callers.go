@@ -1,0 +1,267 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/web/ui"
+)
+
+// mostCallees bounds the services whose records and counters one page reads.
+const mostCallees = 20
+
+// limitOn is one limit that a caller's requests are counted by.
+type limitOn struct {
+	service string
+	row     row
+	count   rlc.Count
+	counted bool // the counters could be read
+	owners  string
+}
+
+// limitsOn finds the quotas that are of one caller, by the configuration alone:
+// those whose key names it, and buckets that match it only. Sorted by service.
+func (s *server) limitsOn(v *visit, caller string) []limitOn {
+	_, desired := s.Truths.Desired()
+	if desired == nil {
+		return nil
+	}
+	var out []limitOn
+	for _, svc := range desired.Services {
+		if !s.maySee(v.who, svc.Name) && !s.owns(v.who, caller) {
+			continue
+		}
+		has := map[string]bool{}
+		owners := strings.Join(svc.Owners, ", ")
+		add := func(bucket string, key rlc.Key) {
+			if id := rlc.QuotaID(bucket, key); !has[id] {
+				has[id] = true
+				out = append(out, limitOn{service: svc.Name, row: row{name: bucket, key: key}, owners: owners})
+			}
+		}
+		for _, q := range desired.Quotas[svc.Name] {
+			b := svc.Bucket(q.Bucket)
+			if q.Key["caller"] == caller || b != nil && only(b, caller) {
+				add(q.Bucket, q.Key)
+			}
+		}
+		for i := range svc.Buckets {
+			if b := &svc.Buckets[i]; only(b, caller) && len(b.Each) == 0 {
+				add(b.Name, nil)
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b limitOn) int {
+		return cmpOr(strings.Compare(a.service, b.service), strings.Compare(a.row.id(), b.row.id()))
+	})
+	return out
+}
+
+// only reports whether a bucket counts requests of this caller and of no other.
+func only(b *rlc.Bucket, caller string) bool {
+	p, ok := b.Match["caller"]
+	return ok && p.Kind == rlc.Exact && len(p.Values) == 1 && p.Values[0] == caller
+}
+
+// fill reads records and counters of the limits shown; skipped is how many
+// services were too many.
+func (s *server) fill(ctx context.Context, all []limitOn) (skipped int, err error) {
+	read := map[string]*truth{}
+	seen := map[string]counts{}
+	over := map[string]bool{}
+	for i := range all {
+		x := &all[i]
+		if read[x.service] == nil {
+			if len(read) == mostCallees {
+				over[x.service] = true
+				continue
+			}
+			t, err := s.truth(ctx, x.service)
+			if err != nil && !errors.Is(err, rlc.ErrNotFound) {
+				return 0, err
+			}
+			if err != nil {
+				continue
+			}
+			read[x.service] = t
+			if counted, err := s.History.Counts(ctx, x.service, day, s.Now()); err == nil {
+				seen[x.service] = countsOf(counted)
+			}
+		}
+		if r := read[x.service].row(x.row.name, x.row.key); r != nil {
+			x.row = *r
+		}
+		x.count, x.counted = seen[x.service][x.row.id()], seen[x.service] != nil
+	}
+	return len(over), nil
+}
+
+// caller is /callers/{caller}, with its endings .json and .csv.
+func (s *server) caller(v *visit) error {
+	name, ending := format(v.r.PathValue("caller"), func(n string) bool { return len(s.limitsOn(v, n)) > 0 })
+	page, err := v.page()
+	if err != nil {
+		return err
+	}
+	all := s.limitsOn(v, name)
+	shown := slices.Clone(cut(all, page))
+	skipped, err := s.fill(v.ctx(), shown)
+	if err != nil {
+		return err
+	}
+	switch ending {
+	case ".json":
+		return answerCaller(v, name, shown)
+	case ".csv":
+		return callerCSV(v, name, shown)
+	}
+	f, err := s.frame(v, name+" / caller", "services")
+	if err != nil {
+		return err
+	}
+	view := ui.Caller{
+		Head: ui.Head{Margin: "Caller", Title: name}, Pager: v.pager(page, len(shown), len(all)),
+		Grid: ui.Grid{Caption: "Limits on " + name, Columns: []ui.Column{{Label: "Service"}, {Label: "Quota"}, {Label: "Mode"}, {Label: "Limit", Class: "num"}, {Label: "Offered 24 h", Class: "num"}, {Label: "Refused", Class: "num"}, {Label: "Would be", Class: "num"}, {Label: "Owner"}, {Label: ""}}},
+	}
+	_, desired := s.Truths.Desired()
+	if desired != nil && desired.Service(name) != nil {
+		view.Head.Facts = []ui.Link{{Text: "its own limits", URL: serviceURL(name)}}
+	}
+	for i := range shown {
+		view.Grid.Rows = append(view.Grid.Rows, callerCells(&shown[i], name))
+	}
+	view.Verdict, view.Tiles = callerVerdict(name, shown, len(all))
+	if len(all) == 0 {
+		view.Empty = &ui.Empty{Title: "No limit names " + name, Reason: "No quota has it as its key, and no bucket matches it alone. A bucket for all callers may still count its requests.", Query: "rlc why SERVICE --caller " + name, Fix: ui.Link{Text: "Explain a request", URL: "/why?caller=" + query(name)}}
+	}
+	if skipped > 0 {
+		view.Note = "The counters of " + plural(skipped, "more service", "more services") + " were not read for this page; show fewer rows with per_page."
+	}
+	return s.render(v, http.StatusOK, ui.CallerPage(f, view))
+}
+
+func callerCells(x *limitOn, caller string) []ui.Cell {
+	cells := []ui.Cell{
+		{Text: x.service, URL: serviceURL(x.service)}, {Text: quotaName(x.row.name, x.row.key), URL: bucketURL(x.service, x.row.name, x.row.key)},
+		{Chip: modeChip(x.row.mode)}, {Text: limitText(x.row.force())},
+		{Text: count(x.count.Offered)}, {Text: percent(share(x.count.Drops, x.count.Offered))}, {Text: percent(share(x.count.VirtualDrops, x.count.Offered))},
+		{Text: "unowned", Kind: "soft"}, {Text: "Why", URL: whyURL(x, caller)},
+	}
+	if x.count.Drops >= 0.5 {
+		cells[5].Kind = "bad"
+	}
+	if x.count.VirtualDrops >= 0.5 {
+		cells[6].Kind = "violet"
+	}
+	if !x.counted {
+		for i := 4; i <= 6; i++ {
+			cells[i] = ui.Cell{Text: unknown, Kind: "soft"}
+		}
+	}
+	if o := x.owners; o != "" {
+		cells[7] = ui.Cell{Text: o}
+	}
+	return cells
+}
+
+// whyURL explains a request of the caller that the limit counts.
+func whyURL(x *limitOn, caller string) string {
+	q := "/why?service=" + query(x.service) + "&caller=" + query(caller)
+	attrs := map[string]string{}
+	if x.row.bucket != nil {
+		for a, p := range x.row.bucket.Match {
+			if p.Kind == rlc.Exact && a != "caller" {
+				attrs[a] = p.Values[0]
+			}
+		}
+	}
+	for a, value := range x.row.key {
+		if a != "caller" {
+			attrs[a] = value
+		}
+	}
+	for a, value := range sortedMap(attrs) {
+		q += "&" + query(a) + "=" + query(value)
+	}
+	return q
+}
+
+func callerVerdict(name string, shown []limitOn, total int) ([]ui.Part, []ui.Tile) {
+	var sum rlc.Count
+	var worst *limitOn
+	services := map[string]bool{}
+	known := false
+	for i := range shown {
+		x := &shown[i]
+		services[x.service] = true
+		known = known || x.counted
+		sum.Offered += x.count.Offered
+		sum.Drops += x.count.Drops
+		sum.VirtualDrops += x.count.VirtualDrops
+		if x.count.Drops >= 0.5 && (worst == nil || x.count.Drops > worst.count.Drops) {
+			worst = x
+		}
+	}
+	where := ""
+	if len(shown) < total {
+		where = ", on this page"
+	}
+	tiles := []ui.Tile{
+		{Label: "Offered", Figure: count(sum.Offered), From: "requests in 24 h, by the limits below" + where},
+		{Label: "Refused", Figure: percent(share(sum.Drops, sum.Offered)), From: count(sum.Drops) + " requests in 24 h"},
+		{Label: "Would have been", Figure: percent(share(sum.VirtualDrops, sum.Offered)), From: count(sum.VirtualDrops) + " requests in 24 h, in shadow"},
+		{Label: "Limits", Figure: count(float64(total)), From: "of " + plural(len(services), "service", "services") + where},
+	}
+	if sum.Drops >= 0.5 {
+		tiles[1].Level = "bad"
+	}
+	switch {
+	case total == 0:
+		return []ui.Part{{Text: "No limit is on " + name + " by name."}}, nil
+	case !known:
+		for i := range 3 {
+			tiles[i].Figure, tiles[i].From = unknown, "the enforcers' counters cannot be read"
+		}
+		return []ui.Part{{Text: "What was refused of " + name + " is unknown: the enforcers' counters cannot be read."}}, tiles
+	case worst != nil:
+		return []ui.Part{{Text: worst.service + " refused "}, {Text: percent(share(worst.count.Drops, worst.count.Offered)), Bold: true}, {Text: " of what " + name + " sent in 24 h, by "}, {Text: quotaName(worst.row.name, worst.row.key), URL: whyURL(worst, name)}, {Text: "."}}, tiles
+	case sum.VirtualDrops >= 0.5:
+		return []ui.Part{{Text: "Nothing of " + name + " was refused in 24 h; enforced, "}, {Text: percent(share(sum.VirtualDrops, sum.Offered)), Bold: true}, {Text: " of it would have been."}}, tiles
+	}
+	return []ui.Part{{Text: "Nothing of " + name + " was refused in 24 h, and nothing would have been."}}, tiles
+}
+
+func answerCaller(v *visit, name string, all []limitOn) error {
+	rows := make([]object, 0, len(all))
+	for i := range all {
+		x := &all[i]
+		o := rowJSON(&x.row)
+		o["service"], o["owners"] = x.service, x.owners
+		o["offered_24h"], o["drops_24h"], o["virtual_drops_24h"] = nil, nil, nil
+		if x.counted {
+			o["offered_24h"], o["drops_24h"], o["virtual_drops_24h"] = x.count.Offered, x.count.Drops, x.count.VirtualDrops
+		}
+		rows = append(rows, o)
+	}
+	return answer(v, http.StatusOK, object{"caller": name, "limits": rows})
+}
+
+func callerCSV(v *visit, name string, all []limitOn) error {
+	var rows [][]string
+	for i := range all {
+		x := &all[i]
+		row := []string{x.service, x.row.name, x.row.key.String(), string(x.row.mode), "", "", "", "", x.owners}
+		if l := x.row.force(); l != nil {
+			row[4] = float(float64(l.Rate))
+		}
+		if x.counted {
+			row[5], row[6], row[7] = whole(x.count.Offered), whole(x.count.Drops), whole(x.count.VirtualDrops)
+		}
+		rows = append(rows, row)
+	}
+	return sheet(v, "caller-"+name, []string{"service", "bucket", "key", "mode", "rate", "offered_24h", "drops_24h", "virtual_drops_24h", "owners"}, rows)
+}

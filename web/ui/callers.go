@@ -1,0 +1,26 @@
+package ui
+
+// Grid is a table whose cells are finished text. Each row has as many cells as
+// there are columns; the first heads its row.
+type Grid struct {
+	Caption string
+	Columns []Column
+	Rows    [][]Cell
+}
+
+// Cell is one cell. Kind is bad, violet, soft or "" for plain text.
+type Cell struct {
+	Text, URL, Kind string
+	Chip            Chip // before the text; the zero value shows none
+}
+
+// Caller is the page /callers/{caller}.
+type Caller struct {
+	Head    Head
+	Verdict []Part
+	Tiles   []Tile
+	Note    string
+	Grid    Grid
+	Pager   Pager
+	Empty   *Empty
+}

@@ -1,0 +1,322 @@
+package web
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/enforcer/match"
+	"github.com/openrlc/rlc/web/ui"
+)
+
+// explained is what happens to one request, by the matcher that enforcers use.
+type explained struct {
+	truth  *truth
+	attrs  rlc.Attributes
+	quota  *row  // nil: no quota bucket counts it
+	caps   []row // that count it besides
+	others []other
+}
+
+// other is a bucket that does not count a request.
+type other struct {
+	bucket *rlc.Bucket
+	reason string
+}
+
+// explain reads service and attributes from the address: every query parameter
+// but service, a page's own settings and empty ones is an attribute.
+func (s *server) explain(v *visit) (*explained, error) {
+	q := v.r.URL.Query()
+	t, err := s.truth(v.ctx(), q.Get("service"))
+	if err != nil {
+		return nil, err
+	}
+	if t.service == nil {
+		return nil, fault{status: http.StatusConflict, detail: "The policy of this service cannot be read: " + firstProblem(t.problems)}
+	}
+	attrs := rlc.Attributes{}
+	for name, values := range q {
+		own := name == "service" || !strings.HasPrefix(v.r.URL.Path, "/api/") && slices.Contains([]string{"tz", "theme", "done"}, name)
+		if !own && values[0] != "" {
+			attrs[name] = values[0]
+		}
+	}
+	m, problems := match.Compile(t.service)
+	if m == nil {
+		return nil, fault{status: http.StatusConflict, detail: "The buckets of this service cannot be told apart: " + firstProblem(problems)}
+	}
+	out := &explained{truth: t, attrs: attrs}
+	res := m.Match(attrs)
+	hit := map[int]bool{}
+	winner := ""
+	if res.Quota.Bucket >= 0 {
+		hit[res.Quota.Bucket] = true
+		r := t.hit(res.Quota)
+		out.quota, winner = &r, r.name
+	}
+	for _, c := range res.Caps {
+		hit[c.Bucket] = true
+		out.caps = append(out.caps, t.hit(c))
+	}
+	for i := range t.service.Buckets {
+		if b := &t.service.Buckets[i]; !hit[i] {
+			out.others = append(out.others, other{b, whyNot(t.service, b, attrs, winner)})
+		}
+	}
+	return out, nil
+}
+
+// hit is the quota that counts a request: its own, else what new_key gives.
+func (t *truth) hit(h match.Hit) row {
+	b := &t.service.Buckets[h.Bucket]
+	if r := t.row(b.Name, h.Key); r != nil {
+		return *r
+	}
+	r := row{bucket: b, name: b.Name, key: h.Key, mode: b.Mode, desired: b.NewKey.Limit, why: "a value without a quota of its own: new_key applies"}
+	if b.Limit != nil {
+		r.desired = b.Limit
+	}
+	if t.broken { // what is known of it is live
+		r.live, r.desired = r.desired, nil
+	}
+	return r
+}
+
+// apiWhy is GET /api/v1/why, and /why.json.
+func (s *server) apiWhy(v *visit) error {
+	if v.r.URL.Query().Get("service") == "" {
+		return invalid("name a service: ?service=")
+	}
+	e, err := s.explain(v)
+	if err != nil {
+		return err
+	}
+	out := object{"service": e.truth.name, "attributes": e.attrs, "bucket": nil, "key": object{}, "quota": nil, "unmatched": e.quota == nil}
+	if e.quota != nil {
+		out["bucket"], out["key"], out["quota"] = e.quota.name, keyJSON(e.quota.key), rowJSON(e.quota)
+	}
+	caps, others := []object{}, []object{}
+	for i := range e.caps {
+		caps = append(caps, rowJSON(&e.caps[i]))
+	}
+	for _, o := range e.others {
+		others = append(others, object{"bucket": o.bucket.Name, "role": o.bucket.Role, "reason": o.reason})
+	}
+	out["caps"], out["others"] = caps, others
+	return answer(v, http.StatusOK, out)
+}
+
+func (s *server) whyCSV(v *visit) error {
+	e, err := s.explain(v)
+	if err != nil {
+		return err
+	}
+	var rows [][]string
+	for _, r := range e.grid(nil).Rows {
+		rows = append(rows, []string{r[0].Text, r[1].Text, r[2].Text, r[3].Text})
+	}
+	return sheet(v, "why", []string{"bucket", "counts", "limit", "reason"}, rows)
+}
+
+// why is /why: which bucket counts a request, what that refused, and why the
+// others do not.
+func (s *server) why(v *visit) error {
+	f, err := s.frame(v, "Why", "why")
+	if err != nil {
+		return err
+	}
+	q := v.r.URL.Query()
+	view := ui.Why{JSON: "/why.json?" + q.Encode(), CSV: "/why.csv?" + q.Encode()}
+	names := []string{"service", "caller", "procedure"}
+	if q.Get("service") == "" {
+		view.Empty = &ui.Empty{Title: "Name a service", Reason: "Say who calls what, and this page says which limit counts it, and why the others do not.", Query: "rlc why checkout --caller search", Fix: ui.Link{Text: "Services", URL: "/services"}}
+		for _, n := range names {
+			view.Fields = append(view.Fields, ui.Field{Name: n, Value: q.Get(n)})
+		}
+		return s.render(v, http.StatusOK, ui.WhyPage(f, view))
+	}
+	e, err := s.explain(v)
+	if err != nil {
+		return err
+	}
+	var more []string
+	for _, b := range e.truth.service.Buckets {
+		for a := range b.Match {
+			more = append(more, a)
+		}
+		more = append(more, b.Each...)
+	}
+	for a := range e.attrs {
+		more = append(more, a)
+	}
+	slices.Sort(more)
+	for _, a := range more {
+		if !slices.Contains(names, a) && len(names) < 20 {
+			names = append(names, a)
+		}
+	}
+	for _, n := range names {
+		view.Fields = append(view.Fields, ui.Field{Name: n, Value: q.Get(n)})
+	}
+	counted, countErr := s.History.Counts(v.ctx(), e.truth.name, day, s.Now())
+	seen := countsOf(counted)
+	if countErr != nil {
+		seen = nil
+	}
+	view.Verdict, view.Grid = e.verdict(seen), e.grid(seen)
+	if e.quota != nil {
+		if view.Tiles, err = s.refusedTiles(v, e, seen); err != nil {
+			return err
+		}
+		view.Ask = e.form(v)
+		if view.Asks, err = s.askRows(v, e.truth.name, e.quota.id()); err != nil {
+			return err
+		}
+	}
+	return s.render(v, http.StatusOK, ui.WhyPage(f, view))
+}
+
+// verdict says what the winning bucket did to such requests.
+func (e *explained) verdict(seen counts) []ui.Part {
+	if e.quota == nil {
+		return []ui.Part{{Text: "No quota bucket of " + e.truth.name + " counts this request: no quota refuses it."}}
+	}
+	r := e.quota
+	say := []ui.Part{{Text: "It is counted by "}, {Text: quotaName(r.name, r.key), URL: quotaLink(e.truth, r)}}
+	if l := r.force(); l == nil {
+		say = append(say, ui.Part{Text: ", which has no limit yet. "})
+	} else {
+		say = append(say, ui.Part{Text: ": "}, ui.Part{Text: limitText(l) + " req/s", Bold: true}, ui.Part{Text: ", " + string(r.mode) + ". "})
+	}
+	c := seen[r.id()]
+	switch {
+	case seen == nil:
+		say = append(say, ui.Part{Text: "What it refused is unknown: the enforcers' counters cannot be read."})
+	case c.Drops >= 0.5:
+		say = append(say, ui.Part{Text: "In 24 h it refused "}, ui.Part{Text: percent(share(c.Drops, c.Offered)), Bold: true}, ui.Part{Text: " of its requests."})
+	case c.VirtualDrops >= 0.5:
+		say = append(say, ui.Part{Text: "In 24 h nothing was refused; enforced, " + percent(share(c.VirtualDrops, c.Offered)) + " of its requests would have been."})
+	default:
+		say = append(say, ui.Part{Text: "In 24 h it refused nothing."})
+	}
+	return say
+}
+
+// quotaLink is the page of a quota: of its bucket where it has none of its own.
+func quotaLink(t *truth, r *row) string {
+	if t.row(r.name, r.key) == nil {
+		return bucketURL(t.name, r.name, nil)
+	}
+	return bucketURL(t.name, r.name, r.key)
+}
+
+func (e *explained) grid(seen counts) ui.Grid {
+	g := ui.Grid{Caption: "Buckets", Columns: []ui.Column{{Label: "Bucket"}, {Label: "Counts it"}, {Label: "Limit", Class: "num"}, {Label: "Reason", Class: "wide"}}}
+	add := func(r *row, how string) {
+		g.Rows = append(g.Rows, []ui.Cell{{Text: quotaName(r.name, r.key), URL: quotaLink(e.truth, r)}, {Text: how}, {Text: limitText(r.force())}, {Text: r.why}})
+	}
+	if e.quota != nil {
+		add(e.quota, "quota")
+	}
+	for i := range e.caps {
+		add(&e.caps[i], "cap")
+	}
+	for _, o := range e.others {
+		g.Rows = append(g.Rows, []ui.Cell{{Text: o.bucket.Name, URL: bucketURL(e.truth.name, o.bucket.Name, nil)}, {Text: "no", Kind: "soft"}, {Text: "—"}, {Text: o.reason}})
+	}
+	return g
+}
+
+// refusedTiles are offered, limit, what was refused and since when the limit
+// stands.
+func (s *server) refusedTiles(v *visit, e *explained, seen counts) ([]ui.Tile, error) {
+	r := e.quota
+	c := seen[r.id()]
+	limit := ui.Tile{Label: "Limit", Figure: limitText(r.force()), Unit: "req/s", From: "desired, not live yet"}
+	if r.live != nil {
+		limit.From = "live in snapshot " + e.truth.live.String()
+	}
+	tiles := []ui.Tile{
+		{Label: "Offered", Figure: count(c.Offered), From: "requests in 24 h, counted by enforcers"}, limit,
+		{Label: "Refused", Figure: percent(share(c.Drops, c.Offered)), From: count(c.Drops) + " requests in 24 h"},
+		{Label: "Would have been", Figure: percent(share(c.VirtualDrops, c.Offered)), From: count(c.VirtualDrops) + " requests in 24 h, in shadow"},
+		{Label: "Since", Figure: "—", From: "no refusal in the last run's four weeks"},
+	}
+	if seen == nil {
+		for _, i := range []int{0, 2, 3} {
+			tiles[i].Figure, tiles[i].From = unknown, "the counters cannot be read"
+		}
+	}
+	if c.Drops >= 0.5 {
+		tiles[2].Level = "bad"
+	}
+	if e.truth.row(r.name, r.key) == nil || r.change == nil {
+		tiles[4].From = "no run has replayed it yet"
+		return tiles, nil
+	}
+	full, err := s.Records.LatestChange(v.ctx(), e.truth.name, r.name, r.key)
+	if err != nil {
+		return nil, err
+	}
+	if b := (&row{live: r.live, desired: r.desired, change: &full}).inForce(); b == nil {
+		tiles[4].From = "the last run replayed another limit"
+	} else if len(b.Episodes) > 0 {
+		var first, last time.Time
+		for _, x := range b.Episodes {
+			if first.IsZero() || x.From.Before(first) {
+				first = x.From
+			}
+			if x.Until.After(last) {
+				last = x.Until
+			}
+		}
+		tiles[4].Figure = v.timeAs(first, "2 Jan 15:04").Text
+		tiles[4].From = "the first of " + plural(len(b.Episodes), "episode", "episodes") + " that this limit has in four weeks; the last ended " + v.timeAs(last, "2 Jan 15:04").Text
+	}
+	return tiles, nil
+}
+
+// whyNot names the first attribute that keeps a request out of a bucket, or
+// that another bucket fits more closely.
+func whyNot(svc *rlc.Service, b *rlc.Bucket, attrs rlc.Attributes, winner string) string {
+	names := slices.Clone(b.Each)
+	for a := range b.Match {
+		if !slices.Contains(names, a) {
+			names = append(names, a)
+		}
+	}
+	rlc.SortAttributes(names)
+	for _, a := range names {
+		value := attrs[a]
+		if slices.Contains(svc.Unknown[a], value) {
+			value = ""
+		}
+		p, ok := b.Match[a]
+		if !ok {
+			p = rlc.Pattern{Kind: rlc.Present}
+		}
+		if fits(p, value) {
+			continue
+		}
+		if value == "" {
+			return a + " is absent; the bucket wants " + patternText(p)
+		}
+		return a + " is " + value + "; the bucket wants " + patternText(p)
+	}
+	return "it fits too, but " + winner + " fits more closely"
+}
+
+func fits(p rlc.Pattern, value string) bool {
+	switch p.Kind {
+	case rlc.Absent:
+		return value == ""
+	case rlc.Present:
+		return value != ""
+	case rlc.Prefix:
+		return value != "" && strings.HasPrefix(value, p.Values[0])
+	}
+	return slices.Contains(p.Values, value)
+}
