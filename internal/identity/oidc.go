@@ -19,6 +19,7 @@ import (
 	"golang.org/x/oauth2"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/dialcheck"
 )
 
 // OIDCConfig says which provider vouches for people. Issuer, ClientID and
@@ -30,7 +31,7 @@ type OIDCConfig struct {
 	RedirectURL string                 // this server's /login/callback as browsers reach it
 	Scopes      []string               // beside openid; nil: profile, email
 	Groups      string                 // the claim that lists a person's groups; "": groups
-	HTTP        *http.Client           // nil: one with a timeout of 10 s that follows no redirect
+	HTTP        *http.Client           // nil: one with a timeout of 10 s that follows no redirect and connects as dialcheck.Dialer does
 	Now         func() time.Time       // nil: time.Now
 }
 
@@ -90,7 +91,7 @@ func NewOIDC(c OIDCConfig) (*OIDC, error) {
 		c.Groups = "groups"
 	}
 	if c.HTTP == nil {
-		c.HTTP = &http.Client{Transport: bounded{http.DefaultTransport}, Timeout: 10 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return errors.New("a redirect is not followed") }}
+		c.HTTP = &http.Client{Transport: bounded{&http.Transport{DialContext: dialcheck.Dialer{Timeout: 5 * time.Second}.DialContext, ForceAttemptHTTP2: true, TLSHandshakeTimeout: 5 * time.Second, IdleConnTimeout: time.Minute}}, Timeout: 10 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return errors.New("a redirect is not followed") }}
 	}
 	if c.Now == nil {
 		c.Now = time.Now
