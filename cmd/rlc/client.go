@@ -35,6 +35,9 @@ func dial(c *cobra.Command) *client {
 	flag := func(name string) string { v, _ := c.Flags().GetString(name); return v }
 	cl := &client{server: strings.TrimRight(flag("server"), "/"), token: flag("token"), http: http.Client{Timeout: 35 * time.Minute}}
 	read := func(name string) string {
+		if flag("data") == "" {
+			return ""
+		}
 		b, err := os.ReadFile(filepath.Join(flag("data"), name))
 		if err != nil {
 			return ""

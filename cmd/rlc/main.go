@@ -106,7 +106,7 @@ refused, 5 not authorised.`,
 		throttleCommand(), liftCommand(), switchCommand())
 	root.AddCommand(tokenCommand(), promoteCommand(), rollbackCommand())
 	root.AddCommand(replayCommand(), whyCommand())
-	root.AddCommand(later()...)
+	root.AddCommand(ciCommand())
 	root.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	root.Args = func(c *cobra.Command, args []string) error {
 		if len(args) > 0 {
