@@ -82,6 +82,7 @@ type Enforcer struct {
 	loaded     atomic.Pointer[loaded]
 	noSnapshot atomic.Uint64 // requests decided without a snapshot
 	noService  atomic.Uint64 // requests of services without a policy
+	callers    callers
 	peers      atomic.Pointer[Peers]
 	flight     flights
 	meters     meters

@@ -214,6 +214,9 @@ type checkAnswer struct {
 // answer decides req, which r carried, and answers; a drop has the status
 // given.
 func (a api) answer(w http.ResponseWriter, r *http.Request, req Request, dropped func(Decision) int) {
+	if !req.Peek {
+		a.Identified(FromAttributes(req))
+	}
 	d := a.Decide(req)
 	if a.config.Observe != nil {
 		a.config.Observe(mtls.Name(r.TLS), req, d)

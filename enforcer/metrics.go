@@ -42,6 +42,8 @@ var (
 		"1 while a kill switch is on.", []string{"switch"}, nil)
 	descStrange = prometheus.NewDesc("rlc_enforcer_unidentified_total",
 		"Requests without a quota bucket, a caller or a quota: what the identity breaker watches.", []string{"service"}, nil)
+	descIdentity = prometheus.NewDesc("rlc_enforcer_identity_total",
+		"Requests by where their caller was taken from.", []string{"source"}, nil)
 	descBreaker = prometheus.NewDesc("rlc_enforcer_identity_breaker",
 		"1 while the identity breaker of a service acts.", []string{"service"}, nil)
 	descInFlight = prometheus.NewDesc("rlc_enforcer_in_flight",
@@ -66,7 +68,7 @@ var (
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descRequests, descCaps, descNoQuota, descFallbacks, descLimit, descPeak, descOff,
 		descVersion, descEpoch, descAge, descRefused, descCounters, descEvictions, descTop, descOverrides, descOverridesVersion,
-		descOverridesActive, descOverridesRefused, descSwitch, descStrange, descBreaker, descInFlight, descExpired} {
+		descOverridesActive, descOverridesRefused, descSwitch, descStrange, descIdentity, descBreaker, descInFlight, descExpired} {
 		ch <- d
 	}
 }
@@ -97,6 +99,9 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	counter(descEvictions, c.memory.Evicted())
 	gauge(descCounters, float64(c.memory.Live()))
+	for s := range callerSources {
+		counter(descIdentity, c.callers[s].Load(), s.String())
+	}
 	gauge(descInFlight, float64(c.flight.live.Load()))
 	counter(descExpired, c.flight.expired.Load())
 	version := c.Version()

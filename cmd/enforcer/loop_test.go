@@ -26,11 +26,17 @@ const ratioPolicy = "apiVersion: rlc/v1\nkind: ServicePolicy\nowners: [team]\nse
 
 func writePolicy(t *testing.T, dir string, rate int) {
 	t.Helper()
+	writeService(t, dir, fmt.Sprintf(ratioPolicy, rate))
+}
+
+// writeService puts the policy of s into a config folder.
+func writeService(t *testing.T, dir, policy string) {
+	t.Helper()
 	file := filepath.Join(dir, "services", "s", "policy.yaml")
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(file, fmt.Appendf(nil, ratioPolicy, rate), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(policy), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -136,6 +136,11 @@ func (l *Limiter) decide(ctx context.Context, fullMethod string) enforcer.Decisi
 		l.config.Attributes(ctx, fullMethod, attrs)
 	}
 	in := enforcer.Request{Service: l.config.Service, Attributes: attrs}
+	source := enforcer.FromPeer(caller, who)
+	if attrs["caller"] != caller {
+		source = enforcer.FromAttributes(in)
+	}
+	l.config.Enforcer.Identified(source)
 	d := l.config.Enforcer.Decide(in)
 	if l.config.Observe != nil {
 		l.config.Observe(who, in, d)

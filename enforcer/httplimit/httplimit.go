@@ -104,7 +104,8 @@ func (l *Limiter) decide(mux *http.ServeMux, r *http.Request) enforcer.Decision 
 	defer l.maps.Put(attrs)
 	clear(attrs)
 	peer := mtls.Name(r.TLS)
-	if caller := l.caller(peer, r); caller != "" {
+	caller := l.caller(peer, r)
+	if caller != "" {
 		attrs["caller"] = caller
 	}
 	attrs["procedure"] = procedure(mux, r)
@@ -112,6 +113,11 @@ func (l *Limiter) decide(mux *http.ServeMux, r *http.Request) enforcer.Decision 
 		l.config.Attributes(r, attrs)
 	}
 	in := enforcer.Request{Service: l.config.Service, Attributes: attrs}
+	source := enforcer.FromPeer(caller, peer)
+	if attrs["caller"] != caller {
+		source = enforcer.FromAttributes(in)
+	}
+	l.config.Enforcer.Identified(source)
 	d := l.config.Enforcer.Decide(in)
 	if l.config.Observe != nil {
 		l.config.Observe(peer, in, d)

@@ -171,6 +171,9 @@ func (s *Server) decide(in *pb.RateLimitRequest, i int, who string) enforcer.Dec
 	}
 	r := enforcer.Request{Service: in.Domain, Attributes: attrs}
 	r.Cost, r.Peek = cost(in, descriptor)
+	if !r.Peek {
+		s.enforcer.Identified(enforcer.FromAttributes(r))
+	}
 	d := s.enforcer.Decide(r)
 	if s.config.Observe != nil {
 		s.config.Observe(who, r, d)
