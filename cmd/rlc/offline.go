@@ -40,6 +40,11 @@ warnings alone leave it 0.`,
 					return exit{exitInvalid, err}
 				}
 				all = append(all, problems...)
+				stale, err := staleTargets(path)
+				if err != nil {
+					return exit{exitInvalid, err}
+				}
+				all = append(all, stale...)
 			}
 			bad := 0
 			for _, p := range all {
@@ -197,7 +202,8 @@ after it, as series,origin,timestamp,q50,q99: the bare estimate, without guards,
 rounding or floor. DIR holds csv/ and origins_weekly.csv or origins_daily.csv.
 
 --score measures the file against what came, beside the highest step × 1.2: over
-all series, for each series, and with one series left out at a time.`,
+all series, for each series, and with one series left out at a time. Historical
+(with headroom 0.2) and predictive are held against their bars.`,
 		Example: "  rlc evaluate --traces traces --policy historical --protocol weekly --param headroom=0.2 --out forecast.csv\n" +
 			"  rlc evaluate --traces traces --policy predictive --protocol daily --out forecast.csv --score",
 		Args: cobra.NoArgs,
@@ -241,7 +247,10 @@ all series, for each series, and with one series left out at a time.`,
 			if err != nil {
 				return err
 			}
-			return score.WriteTables(c.OutOrStdout(), e.Protocol, methods)
+			if err := score.WriteTables(c.OutOrStdout(), e.Protocol, methods); err != nil || e.Published {
+				return err
+			}
+			return score.WriteBars(c.OutOrStdout(), e.Policy.Kind, e.Protocol, methods)
 		},
 	}
 	c.Flags().StringVar(&e.Traces, "traces", "", "folder with csv/ and the origins")
