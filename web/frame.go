@@ -97,6 +97,7 @@ var done = map[string]string{
 	"accepted": "Accepted. It is on the base branch; enforcers follow within seconds.",
 	"rejected": "Rejected. The reason is recorded.",
 	"verdict":  "Recorded. The next run follows your word.",
+	"snoozed":  "Snoozed. It comes back in 7 days.",
 	"asked":    "Asked. The owners see it on the overview and on their service's page.",
 	"answered": "Answered. It is on the audit page.",
 	"follow":   "RLC follows the new history of the base branch.",

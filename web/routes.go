@@ -58,6 +58,7 @@ func (s *server) routes() []route {
 		{"GET", "/services/{service}/replay.csv", viewer, s.replayCSV},
 		{"GET", "/services/{service}/buckets/{bucket}", viewer, s.bucket},
 		{"POST", "/services/{service}/buckets/{bucket}/verdicts", actor, s.formVerdict},
+		{"POST", "/services/{service}/buckets/{bucket}/episodes", actor, s.formEpisode},
 		{"GET", "/services/{service}/buckets/{bucket}/promote", viewer, s.promotion},
 		{"GET", "/services/{service}/buckets/{bucket}/promote.json", viewer, s.apiChecklist},
 		{"POST", "/services/{service}/buckets/{bucket}/promote", actor, s.formPromote},

@@ -165,14 +165,26 @@ func (s *server) shadow(v *visit) error {
 	if err != nil {
 		return err
 	}
+	tri, err := s.triage(v.ctx(), sh)
+	if err != nil {
+		return err
+	}
+	all := tri.awake()
+	asleep := len(sh.episodes) - len(all)
+	if v.r.URL.Query().Get("snoozed") == "show" {
+		all = sh.episodes
+	}
 	t := sh.truth
 	view := ui.Shadow{
 		Head: s.serviceHead(t, "Service", ui.Link{Text: name, URL: serviceURL(name)}, "shadow"), Name: name, Tabs: s.tabs(t, "shadow"),
-		Pager: v.pager(page, len(cut(sh.episodes, page)), len(sh.episodes)), Sight: sight(time.Duration(sh.step * float64(time.Second))),
+		Pager: v.pager(page, len(cut(all, page)), len(all)), Sight: sight(time.Duration(sh.step * float64(time.Second))),
 		More: "Shadow has no retries: a caller that is really refused may call again, so enforced drops can be higher.",
 	}
-	for _, e := range cut(sh.episodes, page) {
-		view.Rows = append(view.Rows, episodeRow(v, name, e, rlc.Shadow, e.Bucket, e.Key))
+	for _, e := range cut(all, page) {
+		view.Rows = append(view.Rows, tri.row(v, name, e))
+	}
+	if asleep > 0 {
+		view.Asleep = plural(asleep, "episode is snoozed", "episodes are snoozed")
 	}
 	var diverging int
 	view.Compare, diverging = shadowRows(name, sh)
@@ -204,6 +216,9 @@ func (s *server) shadow(v *visit) error {
 			view.More = "What enforcers counted cannot be read: " + plain(e) + ". " + view.More
 			break
 		}
+	}
+	if len(all) == 0 && asleep > 0 {
+		view.Empty = &ui.Empty{Title: "Every episode is snoozed", Reason: "They come back by themselves.", Fix: ui.Link{Text: "Show them", URL: "?snoozed=show"}}
 	}
 	if len(sh.episodes) == 0 {
 		view.Empty = &ui.Empty{

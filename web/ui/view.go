@@ -337,6 +337,10 @@ type EpisodeRow struct {
 	Drops  string
 	Share  string
 	Real   bool
+	// What is only on the page of a service's shadow: a guess, the standing
+	// verdict, and where a new one is posted to; "" for those who may not.
+	Cause, Word, Post string
+	FromRaw, UntilRaw string
 }
 
 // HistoryRow is one change of a quota.
@@ -365,6 +369,7 @@ type Shadow struct {
 	Compare  []CompareRow
 	Compared Time // the comparison's 24 h end here
 	Rows     []EpisodeRow
+	Asleep   string // how many episodes are put off; "" for none
 	Pager    Pager
 	Sight    string
 	Empty    *Empty

@@ -1,0 +1,202 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/web/ui"
+)
+
+// snoozeAct is a row of the audit log that keeps an episode off the page: its
+// object is the quota's page, its detail "FROM until UNTIL: REASON".
+const snoozeAct = "verdict.snooze"
+
+// snoozed is how long an episode stays off the page, unless somebody asks.
+const snoozed = 7 * day
+
+// triage is what people and the configuration say of episodes.
+type triage struct {
+	verdicts []rlc.Verdict
+	asleep   map[string]time.Time // episode to when it comes back
+	service  *rlc.Service
+	episodes []rlc.Episode // of the page's service, all of them
+}
+
+func episodeID(bucket string, key rlc.Key, from time.Time) string {
+	return bucketURL("", bucket, key) + " " + stamp(from)
+}
+
+func (s *server) triage(ctx context.Context, sh *shadowed) (*triage, error) {
+	name := sh.truth.name
+	t := &triage{service: sh.truth.service, episodes: sh.episodes, asleep: map[string]time.Time{}}
+	var err error
+	if t.verdicts, err = s.Records.Verdicts(ctx, name); err != nil {
+		return nil, err
+	}
+	rows, _, err := s.Identities.AuditLog(ctx, rlc.AuditFilter{Action: snoozeAct, Object: serviceURL(name) + "/buckets/", From: s.Now().Add(-snoozed)}, rlc.Page{Number: 1, Size: 1000})
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range rows {
+		u, err := url.Parse(e.Object)
+		from, rest, _ := strings.Cut(e.Detail, " until ")
+		until, _, _ := strings.Cut(rest, "Z: ")
+		back, err2 := time.Parse(time.RFC3339, until+"Z")
+		if path, ok := strings.CutPrefix(e.Object, serviceURL(name)+"/buckets/"); err == nil && err2 == nil && ok && u.EscapedPath() != "" && back.After(s.Now()) {
+			t.asleep[bucketURL("", "", nil)+path+" "+from] = back
+		}
+	}
+	return t, nil
+}
+
+// word is the standing verdict on an episode; "" for none.
+func (t *triage) word(v *visit, e rlc.Episode) string {
+	out := ""
+	for _, x := range t.verdicts { // the last word comes last
+		if x.Bucket == e.Bucket && x.Key.Equal(e.Key) && x.Overlaps(e.From, e.Until) {
+			what := "left out"
+			if x.Count {
+				what = "counts as traffic"
+			}
+			out = x.Actor + ": " + what
+			if x.Reason != "" {
+				out += ", " + x.Reason
+			}
+		}
+	}
+	if back, ok := t.asleep[episodeID(e.Bucket, e.Key, e.From)]; ok && out == "" {
+		out = "snoozed until " + v.time(back).Text
+	}
+	return out
+}
+
+// awake are the episodes that nobody put off.
+func (t *triage) awake() (out []rlc.Episode) {
+	for _, e := range t.episodes {
+		if _, ok := t.asleep[episodeID(e.Bucket, e.Key, e.From)]; !ok {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// cause is what most likely made an episode, from what is known: declared
+// windows first, then its like on other days, then what else went over at the
+// same time, then its shape. It is a guess and says so on the page.
+func (t *triage) cause(e rlc.Episode) string {
+	if t.service != nil {
+		for _, w := range t.service.Exclude {
+			if w.Overlaps(e.From, e.Until) {
+				return "declared: " + w.Reason
+			}
+		}
+		for _, w := range t.service.Events {
+			if e.From.Before(w.Until) && w.From.Before(e.Until) {
+				return "event " + w.Name
+			}
+		}
+	}
+	days, others := map[string]bool{}, map[string]bool{}
+	for _, o := range t.episodes {
+		same := o.Bucket == e.Bucket && o.Key.Equal(e.Key)
+		if same && o.From.UTC().Hour() == e.From.UTC().Hour() {
+			days[o.From.UTC().Format(time.DateOnly)] = true
+		}
+		if !same && o.From.Before(e.Until) && e.From.Before(o.Until) {
+			others[rlc.QuotaID(o.Bucket, o.Key)] = true
+		}
+	}
+	over := 0.0
+	if e.Limit > 0 {
+		over = float64(e.Peak / e.Limit)
+	}
+	switch {
+	case len(days) >= 3:
+		return fmt.Sprintf("comes back: %d days at this hour; the limit lies below regular traffic", len(days))
+	case len(others) > 0:
+		return "the whole service: " + plural(len(others), "other quota", "other quotas") + " at once"
+	case over >= 1.8:
+		return "an incident or a batch: " + trim(over, 1) + " times the limit, once"
+	case e.Until.Sub(e.From) <= 5*time.Minute:
+		return "a short burst just above the limit"
+	}
+	return "growth: a little above the limit"
+}
+
+// triageRow is one episode with its guess, its verdict and the buttons.
+func (t *triage) row(v *visit, name string, e rlc.Episode) ui.EpisodeRow {
+	row := episodeRow(v, name, e, rlc.Shadow, e.Bucket, e.Key)
+	row.Cause, row.Word = t.cause(e), t.word(v, e)
+	if v.may() {
+		row.Post = serviceURL(name) + "/buckets/" + segment(e.Bucket) + "/episodes"
+		if len(e.Key) > 0 {
+			row.Post += "?key=" + query(e.Key.String())
+		}
+		row.FromRaw, row.UntilRaw = e.From.UTC().Format(time.RFC3339), e.Until.UTC().Format(time.RFC3339)
+	}
+	return row
+}
+
+// verdictWords begin the reason of a verdict that a button gave.
+var verdictWords = map[string]string{
+	"raise":   "raise: it is traffic",
+	"keep":    "keep: the limit is right to refuse it",
+	"exclude": "exclude: no regular traffic",
+}
+
+// formEpisode is a verdict button. Raise counts the window as traffic, so that
+// it is not cleaned away; keep and exclude leave it out of history, so that it
+// raises nothing, and differ in what people read; snooze changes no run.
+func (s *server) formEpisode(v *visit) error {
+	if err := form(v); err != nil {
+		return err
+	}
+	name, bucket := v.r.PathValue("service"), v.r.PathValue("bucket")
+	key, err := rlc.ParseKey(v.r.URL.Query().Get("key"))
+	if err != nil {
+		return err
+	}
+	from, err1 := time.Parse(time.RFC3339, v.r.PostFormValue("from"))
+	until, err2 := time.Parse(time.RFC3339, v.r.PostFormValue("until"))
+	if err1 != nil || err2 != nil {
+		return invalid("from and until must be RFC 3339 times")
+	}
+	reason := strings.TrimSpace(v.r.PostFormValue("reason"))
+	word := v.r.PostFormValue("verdict")
+	to := serviceURL(name) + "/shadow"
+	if word == "snooze" {
+		if reason == "" {
+			reason = "put off"
+		}
+		if reason, err = reasonOf(reason); err != nil {
+			return err
+		}
+		t, err := s.known(name)
+		if err != nil {
+			return err
+		}
+		if t.service == nil || t.service.Bucket(bucket) == nil {
+			return missing("bucket", bucket)
+		}
+		e := rlc.AuditEntry{At: s.Now().UTC(), Actor: v.who.name, Action: snoozeAct, Object: bucketURL(name, bucket, key), Detail: stamp(from) + " until " + stamp(s.Now().Add(snoozed)) + ": " + reason}
+		if err := s.Identities.AddAudit(v.ctx(), e); err != nil {
+			return err
+		}
+		return v.back(to, "snoozed")
+	}
+	text, ok := verdictWords[word]
+	if !ok {
+		return invalid("verdict must be raise, keep, exclude or snooze")
+	}
+	if reason != "" {
+		text += "; " + reason
+	}
+	if err := s.setVerdict(v, &rlc.Verdict{Service: name, Bucket: bucket, Key: key, Window: rlc.Window{From: from, Until: until, Reason: text}, Count: word == "raise"}); err != nil {
+		return err
+	}
+	return v.back(to, "verdict")
+}
