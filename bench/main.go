@@ -56,7 +56,12 @@ type result struct {
 func main() {
 	testing.Init()
 	each := flag.String("benchtime", "100ms", "how long one round of one contender takes")
+	gone := flag.Int("redis-away", 0, "measure instead how long decisions take while Redis is away, with so many requests a second")
 	flag.Parse()
+	if *gone > 0 {
+		away(*gone)
+		return
+	}
 	if err := flag.Set("test.benchtime", *each); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)

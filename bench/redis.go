@@ -29,26 +29,12 @@ func shared(decisions int) {
 		fmt.Println("\nno redis-server: shared counters are not measured")
 		return
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(err)
-	addr := l.Addr().String()
-	must(l.Close())
-	_, port, err := net.SplitHostPort(addr)
-	must(err)
-	server := exec.Command(program, "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no")
-	must(server.Start())
-	defer func() {
-		must(server.Process.Kill())
-		_ = server.Wait() // killed
-	}()
+	addr := free()
+	server := launch(program, addr)
+	defer end(server)
 	ctx := context.Background()
-	admin := goredis.NewClient(&goredis.Options{Addr: addr, PoolSize: 64})
+	admin := connect(addr)
 	defer admin.Close()
-	for try := 0; admin.Ping(ctx).Err() != nil; try++ {
-		if try > 100 {
-			must(admin.Ping(ctx).Err())
-		}
-	}
 	ours := func(strict bool) func(int) {
 		c, err := redis.New(redis.Config{URL: "redis://" + addr, Strict: strict, Prefix: "bench" + strconv.FormatBool(strict) + ":", Timeout: time.Second})
 		must(err)
@@ -101,6 +87,41 @@ func shared(decisions int) {
 		cpu := spent(ctx, admin) - before
 		fmt.Printf("%-44s %12.2f %14.0f\n", c.name, cpu*1e6/float64(decisions), float64(decisions)/took.Seconds())
 	}
+}
+
+// free is an address on loopback that nobody listens on.
+func free() string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(err)
+	addr := l.Addr().String()
+	must(l.Close())
+	return addr
+}
+
+// launch starts a redis-server that keeps nothing.
+func launch(program, addr string) *exec.Cmd {
+	_, port, err := net.SplitHostPort(addr)
+	must(err)
+	server := exec.Command(program, "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no")
+	must(server.Start())
+	return server
+}
+
+func end(server *exec.Cmd) {
+	must(server.Process.Kill())
+	_ = server.Wait() // killed
+}
+
+// connect waits until the server answers.
+func connect(addr string) *goredis.Client {
+	ctx := context.Background()
+	c := goredis.NewClient(&goredis.Options{Addr: addr, PoolSize: 64})
+	for try := 0; c.Ping(ctx).Err() != nil; try++ {
+		if try > 100 {
+			must(c.Ping(ctx).Err())
+		}
+	}
+	return c
 }
 
 // spent is Redis' own processor time, in seconds.
