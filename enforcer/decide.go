@@ -121,7 +121,7 @@ func (e *Enforcer) Decide(r Request) (d Decision) {
 		return d
 	}
 	d.Version = l.snapshot.Version
-	s := l.services[r.Service]
+	s := l.find(r.Service)
 	if s == nil {
 		if !r.Peek {
 			e.noService.Add(1)
@@ -275,9 +275,8 @@ func (e *Enforcer) count(t *route, o Outcome, live, asIf *verdict, at instant, c
 
 // count is count without what each bucket said.
 func (t *route) count(o Outcome, second int64) {
-	t.series.count(o, second)
-	if t.series == &t.quota.counts.table.rest {
-		t.seen.Add(1)
+	if n := t.series.count(o, second); t.series == &t.quota.counts.table.rest {
+		t.see(n)
 	}
 	if !t.noted {
 		return

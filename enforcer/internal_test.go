@@ -54,7 +54,7 @@ func BenchmarkDecide(b *testing.B) {
 				}()
 				requests := make([]Request, keys)
 				for i := range requests {
-					requests[i] = Request{Service: "s", Caller: fmt.Sprint("caller-", i), Procedure: "Get"}
+					requests[i] = Request{Service: "s", Caller: fmt.Sprint("caller-", i)}
 				}
 				for _, r := range requests {
 					e.Decide(r)

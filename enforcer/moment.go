@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/openrlc/rlc"
@@ -20,7 +21,21 @@ type loaded struct {
 	until    int64 // and from which it is out of date
 	shadow   bool  // the kill switch
 	services map[string]*active
+	asked    atomic.Pointer[active] // the first that was asked for: a library is asked for no other
 	routes   routes
+}
+
+// find is a service as it is in force, nil for one without a policy.
+func (l *loaded) find(service string) *active {
+	first := l.asked.Load()
+	if first != nil && first.Name == service {
+		return first
+	}
+	s := l.services[service]
+	if first == nil && s != nil {
+		l.asked.Store(s)
+	}
+	return s
 }
 
 // active is a service as it is in force.

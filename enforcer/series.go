@@ -56,7 +56,9 @@ type series struct {
 	ranked uint64 // total when the table was ranked last; the table's lock
 }
 
-func (s *series) count(o Outcome, second int64) { s.add(o.index(), second) }
+// count counts a request. It returns bits that tell one request of a second from
+// the next.
+func (s *series) count(o Outcome, second int64) uint64 { return s.add(o.index(), second) }
 
 func (s *series) total() (n uint64) {
 	for _, of := range s.totals() {
@@ -227,14 +229,14 @@ type peak struct {
 	highest, highInLast uint32
 }
 
-// add counts a request in its second (since 1970). A late one counts in the
-// newest second.
-func (p *peak) add(outcome int, second int64) {
+// add counts a request in its second (since 1970), and returns that second and
+// its count. A late one counts in the newest second.
+func (p *peak) add(outcome int, second int64) uint64 {
 	n := &p.now[outcome]
 	if int64(n.Load()>>32) < second {
 		p.turn(second)
 	}
-	n.Add(1)
+	return n.Add(1)
 }
 
 // turn ends the second that was the newest, of all outcomes.

@@ -197,3 +197,25 @@ func TestDecisionsAndReloadsRunSideBySide(t *testing.T) {
 		t.Errorf("%d counted of 1500", total)
 	}
 }
+
+// What is seen of a route among the rest is exact while it is little, and close
+// where it is sampled, also when callers take turns.
+func TestBusyRoutesAreSeenForWhatTheyAre(t *testing.T) {
+	var rest series
+	quiet, routes := &route{}, make([]route, 8)
+	for i := range 80_000 {
+		r := &routes[i%len(routes)]
+		if i%2000 == 0 {
+			r = quiet
+		}
+		r.see(rest.count(Admit, 1))
+	}
+	if got := quiet.seen.Load(); got != 40 {
+		t.Errorf("40 requests, seen as %d", got)
+	}
+	for i := range routes {
+		if got := routes[i].seen.Load(); got < 9000 || got > 11000 {
+			t.Errorf("route %d: 10,000 requests, seen as %d", i, got)
+		}
+	}
+}
