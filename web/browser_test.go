@@ -32,6 +32,11 @@ func TestInChromium(t *testing.T) {
 	t.Run("the chart is drawn and reads by keys", func(t *testing.T) { testChart(t, parent) })
 	t.Run("reviews with scripts", func(t *testing.T) { testReview(t, parent, true) })
 	t.Run("reviews without scripts", func(t *testing.T) { testReview(t, parent, false) })
+	t.Run("pages refresh by themselves", func(t *testing.T) { testLive(t, parent) })
+	t.Run("a drag zooms and the address says so", func(t *testing.T) { testZoom(t, parent) })
+	t.Run("keyboard only", func(t *testing.T) { testKeyboard(t, parent) })
+	t.Run("what if on a phone", func(t *testing.T) { testWhatIfOnAPhone(t, parent) })
+	t.Run("every page reads without scripts", func(t *testing.T) { testWithoutScripts(t, parent) })
 	t.Run("framed pages are blank", func(t *testing.T) { testFrames(t, parent) })
 }
 

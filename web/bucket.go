@@ -173,7 +173,9 @@ func (s *server) quotaPage(v *visit, t *truth, r *row) error {
 	}
 	if f.Chart {
 		lines := limitLines(proposals, r, history)
-		view.Chart = chartOf(v, t, r, history, lines)
+		if view.Chart, err = chartOf(v, t, r, history, lines); err != nil {
+			return err
+		}
 		view.Resolve = "1 h, highest step of " + stepText(history.Step) + " kept"
 		view.Sight = sight(history.Step)
 		view.Days = days(v, history)

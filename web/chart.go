@@ -29,6 +29,7 @@ type chartData struct {
 	Proposed *float64   `json:"proposed"`
 	Marks    []mark     `json:"marks"`
 	Excluded []band     `json:"excluded"`
+	View     *band      `json:"view"` // the part that is shown; null: all
 }
 
 type segmentD struct {
@@ -97,12 +98,19 @@ func limitLines(proposals []rlc.Proposal, r *row, h rlc.History) []segmentD {
 	return out
 }
 
-func chartOf(v *visit, t *truth, r *row, h rlc.History, live []segmentD) *ui.Chart {
+func chartOf(v *visit, t *truth, r *row, h rlc.History, live []segmentD) (*ui.Chart, error) {
 	d := chartData{Step: 3600, Zone: v.zone.String(), Live: live, Marks: []mark{}, Excluded: []band{}}
 	if d.Live == nil {
 		d.Live = []segmentD{}
 	}
 	from, until := h.Hours[0].Start, h.Hours[len(h.Hours)-1].Start.Add(time.Hour)
+	shown, err := spanOf(v.r.URL.Query(), from, until)
+	if err != nil {
+		return nil, err
+	}
+	if shown.From.After(from) || shown.Until.Before(until) {
+		d.View = &band{shown.From.Unix(), shown.Until.Unix()}
+	}
 	top, highest, at := 0.0, 0.0, time.Time{}
 	i := 0
 	for hour := from; hour.Before(until); hour = hour.Add(time.Hour) {
@@ -113,7 +121,7 @@ func chartOf(v *visit, t *truth, r *row, h rlc.History, live []segmentD) *ui.Cha
 		if i < len(h.Hours) && h.Hours[i].Start.Equal(hour) && h.Hours[i].Present > 0 {
 			mean, most := round(float64(h.Hours[i].Mean)), round(float64(h.Hours[i].Max))
 			d.Mean, d.Max = append(d.Mean, &mean), append(d.Max, &most)
-			if most > highest {
+			if inside := hour.Add(time.Hour).After(shown.From) && hour.Before(shown.Until); inside && most > highest {
 				highest, at = most, hour
 			}
 		} else {
@@ -153,7 +161,9 @@ func chartOf(v *visit, t *truth, r *row, h rlc.History, live []segmentD) *ui.Cha
 		}
 	}
 	slices.SortFunc(d.Marks, func(a, b mark) int { return int(a.T - b.T) })
-	return d.draw(v, t.name+" "+quotaName(r.name, r.key), highest, at, top)
+	c := d.within(shown).draw(v, t.name+" "+quotaName(r.name, r.key), highest, at, top)
+	c.Data, c.Spans = d, spans(v, shown, from, until)
+	return c, nil
 }
 
 // windows are what is left out of this quota's history: flagged by the policy
@@ -259,11 +269,27 @@ func (d *chartData) draw(v *visit, name string, highest float64, at time.Time, t
 	for r := grid; r < top; r += grid {
 		c.Grid = append(c.Grid, ui.Tick{D: "M0 " + coord(y(r)) + "H" + coord(wide), X: "2", TextY: coord(y(r) - 3), Text: rate(r)})
 	}
-	start := time.Unix(d.T[0], 0).In(v.zone)
-	for at := time.Date(start.Year(), start.Month(), start.Day()+1, 0, 0, 0, 0, v.zone); at.Unix() < d.T[len(d.T)-1]; at = at.AddDate(0, 0, 4) {
-		c.Dates = append(c.Dates, ui.Tick{X: coord(x(at.Unix())), TextY: coord(high - 4), Text: at.Format("2 Jan")})
-	}
+	c.Dates = d.dates(v.zone, x)
 	return c
+}
+
+// dates are the ticks below the drawing: days, or hours where three days or
+// less are shown.
+func (d *chartData) dates(zone *time.Location, x func(int64) float64) []ui.Tick {
+	first, last := d.T[0], d.T[len(d.T)-1]
+	start := time.Unix(first, 0).In(zone)
+	midnight := time.Date(start.Year(), start.Month(), start.Day(), 0, 0, 0, 0, zone)
+	next, layout := func(at time.Time) time.Time { return at.AddDate(0, 0, max(1, int(last-first)/86400/7)) }, "2 Jan"
+	if last-first <= 3*86400 {
+		next, layout = func(at time.Time) time.Time { return at.Add(6 * time.Hour) }, "2 Jan 15:04"
+	}
+	var out []ui.Tick
+	for at := midnight; at.Unix() < last; at = next(at) {
+		if at.Unix() > first {
+			out = append(out, ui.Tick{X: coord(x(at.Unix())), TextY: coord(high - 4), Text: at.Format(layout)})
+		}
+	}
+	return out
 }
 
 // limit is what was live at t. Before anything was, it is what desired would

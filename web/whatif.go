@@ -115,6 +115,11 @@ func whatIf(v *visit, r *row, h rlc.History) (*ui.WhatIf, error) {
 	}
 	view := whatIfForm(a)
 	view.Hidden = []ui.Field{{Name: "key", Value: r.key.String()}}
+	for _, name := range []string{"from", "to"} { // the chart's window stays
+		if text := v.r.URL.Query().Get(name); text != "" {
+			view.Hidden = append(view.Hidden, ui.Field{Name: name, Value: text})
+		}
+	}
 	if len(r.key) == 0 {
 		view.Hidden = nil
 	}

@@ -1,0 +1,275 @@
+package web_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+
+	"github.com/openrlc/rlc/web"
+)
+
+// until asks the page until a JavaScript condition holds.
+func until(t *testing.T, ctx context.Context, condition string) {
+	t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(time.Minute)
+	for {
+		// A page that is leaving may never answer.
+		short, cancel := context.WithTimeout(ctx, 5*time.Second)
+		ok, err := chromedp.Run(short, chromedp.Evaluate[bool](`!!(`+condition+`)`))
+		cancel()
+		if err == nil && ok {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			text, _ := chromedp.Run(ctx, chromedp.Evaluate[string](`location + " " + document.body.innerText.slice(-400)`))
+			t.Fatalf("never held: %s (%v) at %s", condition, err, text)
+		}
+	}
+}
+
+func value[T any](t *testing.T, ctx context.Context, expression string) T {
+	t.Helper()
+	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
+	if err != nil {
+		t.Fatalf("%s: %v", expression, err)
+	}
+	return v
+}
+
+func visit(t *testing.T, ctx context.Context, target string) {
+	t.Helper()
+	if err := chromedp.Do(ctx, chromedp.Navigate(target)); err != nil {
+		t.Fatalf("%s: %v", target, err)
+	}
+}
+
+// A page asks for its parts again, keeps focus and marked row, waits while
+// somebody edits or has paused it, and says when no answer comes.
+func testLive(t *testing.T, parent context.Context) {
+	f := newFixture(t)
+	var asked atomic.Int64
+	var away atomic.Bool
+	h := f.handler(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/services/checkout/shadow" || r.URL.Path == "/" {
+			asked.Add(1)
+			if away.Load() {
+				http.Error(w, "away", http.StatusServiceUnavailable)
+				return
+			}
+		}
+		h.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	ctx, _ := tab(t, parent)
+	visit(t, ctx, server.URL+"/")
+	const fast = `document.querySelector('.pulse').dataset.every = 0.1, true`
+	value[bool](t, ctx, fast)
+	// Nothing changed: no part is replaced, the time of the page moves on.
+	value[bool](t, ctx, `window.first = document.querySelector('#main').children[2], document.querySelector('#main a').focus(), true`)
+	n := asked.Load()
+	until(t, ctx, `document.querySelector('.say-pulse').textContent.startsWith('Refreshes')`)
+	waitFor(t, func() bool { return asked.Load() >= n+2 })
+	if !value[bool](t, ctx, `window.first.isConnected && document.activeElement.closest('#main') !== null`) {
+		t.Error("a part that did not change was replaced, or the focus was lost")
+	}
+	// Another person accepts: the page says so without being asked.
+	if !value[bool](t, ctx, `document.querySelector('#main').innerText.includes('checkout')`) {
+		t.Fatal("checkout waits for nobody")
+	}
+	before := value[string](t, ctx, `document.querySelector('#main').innerText`)
+	if err := f.decide(context.Background(), "cron-2026-12-02T060000Z-checkout", "accepted", "Ben", ""); err != nil {
+		t.Fatal(err)
+	}
+	until(t, ctx, `document.querySelector('#main').innerText !== `+quoted(before))
+	// Paused, it asks nothing; the button goes on.
+	value[bool](t, ctx, `document.querySelector('[data-do=pause]').click(), true`)
+	if s := value[string](t, ctx, `document.querySelector('.say-pulse').textContent`); !strings.HasPrefix(s, "Paused") {
+		t.Errorf("paused, the page says %q", s)
+	}
+	value[bool](t, ctx, `document.querySelector('[data-do=pause]').click(), true`)
+	// The server is away: what stands is called stale.
+	away.Store(true)
+	until(t, ctx, `document.querySelector('.pulse').dataset.is === 'stale' && document.querySelector('.say-pulse').textContent.startsWith('Stale')`)
+	away.Store(false)
+	until(t, ctx, `document.querySelector('.pulse').dataset.is === undefined`)
+	// Whoever edits is left alone.
+	visit(t, ctx, server.URL+"/emergency")
+	value[bool](t, ctx, fast)
+	value[bool](t, ctx, `document.querySelector('#main input, #main textarea').dispatchEvent(new Event('input', {bubbles: true})), true`)
+	until(t, ctx, `document.querySelector('.say-pulse').textContent.startsWith('Waits while you edit')`)
+}
+
+func waitFor(t *testing.T, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(time.Minute)
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatal("never held")
+		}
+	}
+}
+
+func quoted(s string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\u2028", `\u2028`, "\t", `\t`).Replace(s) + `"`
+}
+
+// A drag zooms, the address says so, the page that the address names shows the
+// same part, and refreshing waits.
+func testZoom(t *testing.T, parent context.Context) {
+	server := httptest.NewServer(newFixture(t).handler(t))
+	defer server.Close()
+	ctx, said := tab(t, parent)
+	visit(t, ctx, server.URL+pages["bucket"])
+	until(t, ctx, `document.querySelector('.chart.on canvas')`)
+	value[bool](t, ctx, `document.querySelector('.plot').scrollIntoView({block: 'center'}), new Promise(r => requestAnimationFrame(() => requestAnimationFrame(() => r(true)))), true`)
+	box := value[[]float64](t, ctx, `(() => { const r = document.querySelector('.u-over').getBoundingClientRect(); return [r.left, r.top, r.width, r.height] })()`)
+	y := box[1] + box[3]/2
+	if err := chromedp.Do(ctx, chromedp.DragAndDropXY(box[0]+box[2]*.5, y, box[0]+box[2]*.75, y, 5)); err != nil {
+		t.Fatal(err)
+	}
+	until(t, ctx, `new URL(location).searchParams.has('from') && new URL(location).searchParams.has('to')`)
+	until(t, ctx, `document.querySelector('.say-pulse').textContent.startsWith('Waits while the chart is zoomed')`)
+	// 28 days: half to three quarters of them are 7 days, give or take a pixel.
+	days := value[float64](t, ctx, `(new Date(new URL(location).searchParams.get('to')) - new Date(new URL(location).searchParams.get('from'))) / 864e5`)
+	if days < 6.5 || days > 7.5 {
+		t.Errorf("the zoom is %.2f days wide, want 7", days)
+	}
+	at := value[string](t, ctx, `location.href`)
+	visit(t, ctx, at)
+	until(t, ctx, `document.querySelector('.chart.on canvas')`)
+	if again := value[string](t, ctx, `location.href`); again != at {
+		t.Errorf("loading changed the address from %s to %s", at, again)
+	}
+	if s := said(); len(s) > 0 {
+		t.Error(s)
+	}
+}
+
+// Only the keyboard: skip link, search, rows, going places, theme, help.
+func testKeyboard(t *testing.T, parent context.Context) {
+	server := httptest.NewServer(newFixture(t).handler(t))
+	defer server.Close()
+	ctx, said := tab(t, parent)
+	press := func(keys string) {
+		t.Helper()
+		// A key that leaves the page may never be answered; what it did is
+		// asked for by the next condition.
+		short, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		if err := chromedp.Do(short, chromedp.KeyEvent(keys)); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+	}
+	visit(t, ctx, server.URL+"/")
+	press("\t")
+	if s := value[string](t, ctx, `document.activeElement.className + " " + (document.activeElement.getBoundingClientRect().left >= 0) + " " + getComputedStyle(document.activeElement).outlineStyle`); s != "skip true solid" {
+		t.Errorf("the first Tab leads to %q, want the skip link, visible and outlined", s)
+	}
+	press("?")
+	until(t, ctx, `document.querySelector('#keys-help').open`)
+	press("\u001b")
+	until(t, ctx, `!document.querySelector('#keys-help').open`)
+	press("gs")
+	until(t, ctx, `location.pathname === '/services' && document.readyState === 'complete'`)
+	press("/")
+	until(t, ctx, `document.activeElement.id === 'q'`)
+	// The browser takes a made character as typed, whatever its key did.
+	value[bool](t, ctx, `document.activeElement.value = '', true`)
+	press("checkout\r")
+	until(t, ctx, `location.search.includes('q=checkout') && document.readyState === 'complete'`)
+	press("j")
+	until(t, ctx, `document.activeElement.matches('tr.at a')`)
+	press("\r")
+	until(t, ctx, `location.pathname === '/services/checkout' && document.readyState === 'complete'`)
+	press("jjk")
+	if i := value[int](t, ctx, `[...document.querySelectorAll('.grid tbody tr')].filter(r => r.querySelector('a')).findIndex(r => r.classList.contains('at'))`); i != 0 {
+		t.Errorf("down, down, up marks row %d, want 0", i)
+	}
+	press("\r")
+	until(t, ctx, `location.pathname.includes('/buckets/') && document.querySelector('.chart.on canvas')`)
+	was := value[string](t, ctx, `document.documentElement.dataset.theme ?? ''`)
+	press("t")
+	until(t, ctx, `document.documentElement.dataset.theme !== `+quoted(was))
+	for key, path := range map[string]string{"o": "/", "p": "/proposals", "r": "/runs", "e": "/emergency"} {
+		press("g" + key)
+		until(t, ctx, `location.pathname === `+quoted(path)+` && document.readyState === 'complete'`)
+	}
+	if s := said(); len(s) > 0 {
+		t.Error(s)
+	}
+}
+
+// On a phone a person opens a quota, asks what if, and reads the answer
+// without sideways scrolling; the address holds the question.
+func testWhatIfOnAPhone(t *testing.T, parent context.Context) {
+	server := httptest.NewServer(newFixture(t).handler(t))
+	defer server.Close()
+	ctx, said := tab(t, parent)
+	if err := chromedp.Do(ctx, chromedp.EmulateViewport(360, 740)); err != nil {
+		t.Fatal(err)
+	}
+	visit(t, ctx, server.URL+pages["bucket"])
+	until(t, ctx, `document.querySelector('#headroom, [name=headroom]')`)
+	before := value[string](t, ctx, `document.querySelector('#whatif-answer').innerText`)
+	value[bool](t, ctx, `(() => { const h = document.querySelector('[name=headroom]'); h.value = h.max; h.dispatchEvent(new Event('input', {bubbles: true})); return true })()`)
+	until(t, ctx, `document.querySelector('#whatif-answer').innerText !== `+quoted(before))
+	until(t, ctx, `new URL(location).searchParams.get('headroom') === document.querySelector('[name=headroom]').max`)
+	if over := value[float64](t, ctx, `document.documentElement.scrollWidth - innerWidth`); over > 0 {
+		t.Errorf("the page is %.0f px too wide", over)
+	}
+	answer := value[string](t, ctx, `document.querySelector('#whatif-answer').innerText`)
+	visit(t, ctx, value[string](t, ctx, `location.href`))
+	if again := value[string](t, ctx, `document.querySelector('#whatif-answer').innerText`); again != answer {
+		t.Errorf("the address answers %q, the page said %q", again, answer)
+	}
+	if s := said(); len(s) > 0 {
+		t.Error(s)
+	}
+}
+
+// With scripts off every page of the routes list reads, and what scripts would
+// do is not offered.
+func testWithoutScripts(t *testing.T, parent context.Context) {
+	server := httptest.NewServer(newFixture(t).handler(t))
+	defer server.Close()
+	ctx, _ := tab(t, parent)
+	off := chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+		return err
+	})
+	if err := chromedp.Do(ctx, off); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range web.Routes() {
+		if !isPage(r) {
+			continue
+		}
+		visit(t, ctx, server.URL+filled(r.Path))
+		text, err := chromedp.Run(ctx, chromedp.Text(chromedp.CSS("main")))
+		if err != nil || len(text) < 40 {
+			t.Errorf("%s reads %q (%v)", r.Path, text, err)
+		}
+	}
+	visit(t, ctx, server.URL+pages["bucket"])
+	if err := chromedp.Do(ctx, chromedp.WaitVisible(chromedp.CSS("svg.static"))); err != nil {
+		t.Error(err)
+	}
+}
