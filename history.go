@@ -94,6 +94,7 @@ type Input struct {
 	Contract *Contract // what the caller was promised, nil for nothing
 	Exclude  []Window  // declared incidents: never counted
 	Count    []Window  // flagged windows that a person said are traffic
+	Events   []Event   // declared: a forecast multiplies by them; their limits are windows of their own
 	Answer   string    // what an outside model answered when this run was made before; "": it is asked
 }
 

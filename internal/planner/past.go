@@ -58,12 +58,17 @@ type past struct {
 	month     map[string]rlc.Limit // in force when a caller must have been there to count as gone
 	first     map[string]rlc.Limit // the first limit of quotas that are younger than a week
 	lowered   map[string]bool      // lowered within the last day
+
+	hours map[string]*rlc.QuotaHours // in force a day ago
 }
 
 func (p *Planner) past(ctx context.Context, now time.Time, was *earlier, service string) (*past, error) {
 	x := &past{
 		day: limits(was.day, service), week: limits(was.week, service), month: limits(was.month, service),
-		first: map[string]rlc.Limit{}, lowered: map[string]bool{},
+		first: map[string]rlc.Limit{}, lowered: map[string]bool{}, hours: map[string]*rlc.QuotaHours{},
+	}
+	for _, q := range quotasOf(was.day, service) {
+		x.hours[q.ID()] = q.Hours
 	}
 	// What was merged within the week, the newest first.
 	const size = 5
@@ -101,17 +106,23 @@ func (x *past) at(then map[string]rlc.Limit, id string) *rlc.Limit {
 	return nil
 }
 
-// limits are the limits that a service had in these files, by quota ID. Of an
-// invalid quotas.yaml nothing is known.
+// limits are the limits that a service had in these files, by quota ID.
 func limits(files rlc.Files, service string) map[string]rlc.Limit {
-	name := quotafile.QuotasPath(service)
-	_, quotas, problems := quotafile.ParseQuotas(name, files[name])
-	if slices.ContainsFunc(problems, func(p rlc.Problem) bool { return !p.Warning }) {
-		return nil
-	}
+	quotas := quotasOf(files, service)
 	byID := make(map[string]rlc.Limit, len(quotas))
 	for _, q := range quotas {
 		byID[q.ID()] = q.Limit
 	}
 	return byID
+}
+
+// quotasOf are the quotas of a service in these files. Of an invalid quotas.yaml
+// nothing is known.
+func quotasOf(files rlc.Files, service string) []rlc.Quota {
+	name := quotafile.QuotasPath(service)
+	_, quotas, problems := quotafile.ParseQuotas(name, files[name])
+	if slices.ContainsFunc(problems, func(p rlc.Problem) bool { return !p.Warning }) {
+		return nil
+	}
+	return quotas
 }

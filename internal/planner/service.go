@@ -333,7 +333,7 @@ func (j *job) decide(ctx context.Context, t *target, of rlc.Change, h rlc.Histor
 	promised := j.promised(t, key)
 	in := rlc.Input{
 		Service: j.service.Name, Bucket: t.bucket.Name, Key: key, Now: j.run.Now, Location: j.location, History: h,
-		Capacity: j.service.Capacity, Contract: promised, Exclude: slices.Clone(j.exclude),
+		Capacity: j.service.Capacity, Contract: promised, Exclude: slices.Clone(j.exclude), Events: j.service.Events,
 	}
 	e := policies.Evidence{
 		Service: in.Service, Bucket: in.Bucket, Key: key, Now: in.Now, Step: h.Step, Zone: j.location, History: h,
@@ -379,7 +379,7 @@ func (j *job) decide(ctx context.Context, t *target, of rlc.Change, h rlc.Histor
 	if inForce {
 		c.OldTimed = rlc.Timed{Windows: q.Windows, Hours: q.Hours}
 	}
-	c.NewTimed = rlc.Timed{Windows: c.OldTimed.Windows, Hours: hourly(c, e, est)}
+	c.NewTimed = rlc.Timed{Windows: c.OldTimed.Windows, Hours: hourly(c, e, est, j.past.hours[id])}
 	if len(h.Hours) > 0 {
 		c.Backtest.Old = replay(h, c.Old, c.OldTimed.Hours)
 		c.Backtest.New = c.Backtest.Old

@@ -21,8 +21,10 @@ const leastAhead = 48 * time.Hour
 // quota's floor and its rate. Those in force stay where the quota is held, and
 // where they reach far enough ahead and no hour of theirs is off by more than
 // the deadband. An hour below the quota's rate is a decrease: it takes the
-// evidence of one.
-func hourly(c rlc.Change, e policies.Evidence, est rlc.Estimate) *rlc.QuotaHours {
+// evidence of one. Where the estimate caps its increase, each hour is held to
+// that against the hours of a day ago, so that many runs are no way around it;
+// was is nil where there were none then.
+func hourly(c rlc.Change, e policies.Evidence, est rlc.Estimate, was *rlc.QuotaHours) *rlc.QuotaHours {
 	old := c.OldTimed.Hours
 	f := est.Forecast
 	switch {
@@ -38,6 +40,10 @@ func hourly(c rlc.Change, e policies.Evidence, est rlc.Estimate) *rlc.QuotaHours
 	h := &rlc.QuotaHours{From: f.From.UTC(), Rates: make([]rlc.Rate, len(f.Rates))}
 	for i, r := range f.Rates {
 		h.Rates[i] = min(max(stat.RoundUp(r), floor), c.New.Rate)
+		if est.MaxIncrease > 0 && was != nil {
+			base := ofWeek(*was, h.From.Add(time.Duration(i)*time.Hour), c.New.Rate)
+			h.Rates[i] = min(h.Rates[i], max(floor, stat.RoundDown(base*rlc.Rate(1+est.MaxIncrease))))
+		}
 	}
 	band := e.Guards.Deadband
 	if band <= 0 {
@@ -73,14 +79,6 @@ func near(old, fresh rlc.QuotaHours, now time.Time, most rlc.Rate, band float64)
 // against the rate that the same hour of the week has. Every hour begins with a
 // full burst, so that it may miss up to a burst of drops an hour.
 func replayHours(h rlc.History, limit rlc.Limit, hours rlc.QuotaHours) rlc.Backtest {
-	const week = 7 * day
-	at := func(t time.Time) rlc.Rate {
-		k := int(((t.Sub(hours.From))%week + week) % week / time.Hour)
-		if k < len(hours.Rates) {
-			return hours.Rates[k]
-		}
-		return limit.Rate
-	}
 	out := rlc.Backtest{Step: h.Step.Seconds()}
 	tail := h.Tail
 	for _, x := range h.Hours {
@@ -95,7 +93,7 @@ func replayHours(h rlc.History, limit rlc.Limit, hours rlc.QuotaHours) rlc.Backt
 			n++
 		}
 		one.Tail = tail[:n]
-		rate := at(x.Start)
+		rate := ofWeek(hours, x.Start, limit.Rate)
 		b := backtest.FromHistory(one, rlc.Limit{Rate: rate, Burst: limit.Burst})
 		out.Requests += b.Requests
 		out.Drops += b.Drops
@@ -109,6 +107,17 @@ func replayHours(h rlc.History, limit rlc.Limit, hours rlc.QuotaHours) rlc.Backt
 		out.Share = rlc.Ratio(out.Drops / out.Requests)
 	}
 	return out
+}
+
+// ofWeek is the rate at t's hour of the week; otherwise where hours are shorter
+// than a week and do not have it.
+func ofWeek(hours rlc.QuotaHours, t time.Time, otherwise rlc.Rate) rlc.Rate {
+	const week = 7 * day
+	k := int(((t.Sub(hours.From))%week + week) % week / time.Hour)
+	if k < len(hours.Rates) {
+		return hours.Rates[k]
+	}
+	return otherwise
 }
 
 // timed gives a quota the windows of the service's events: its rate and burst

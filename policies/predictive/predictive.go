@@ -95,6 +95,7 @@ func (p *Policy) Propose(_ context.Context, in rlc.Input) (rlc.Estimate, error) 
 		return est, err
 	}
 	est.Forecast = &rlc.Forecast{From: in.Now.UTC().Truncate(time.Hour), Q50: rates(out.q50, 1, rlc.MaxRate), Q99: rates(out.q99, 1, rlc.MaxRate), Coverage: rlc.Ratio(min(1, out.coverage))}
+	multiply(&est, in.Events)
 	share := float64(est.Limit.Rate) / base.Rate * (1 + p.planned) // of a forecast rate
 	capped(&est, in)
 	if p.hourly {
@@ -106,6 +107,29 @@ func (p *Policy) Propose(_ context.Context, in rlc.Input) (rlc.Estimate, error) 
 		})
 	}
 	return est, nil
+}
+
+// multiply multiplies the forecast of the hours that a declared event touches.
+// The limit is left alone: an event's is a window of its own, switched at the
+// hour.
+func multiply(est *rlc.Estimate, events []rlc.Event) {
+	f := est.Forecast
+	for _, e := range events {
+		touched := 0
+		for i := range f.Q99 {
+			at := f.From.Add(time.Duration(i) * time.Hour)
+			if !(rlc.Window{From: e.From, Until: e.Until}).Overlaps(at, at.Add(time.Hour)) {
+				continue
+			}
+			touched++
+			f.Q50[i] = min(f.Q50[i]*rlc.Rate(e.Multiply), rlc.MaxRate)
+			f.Q99[i] = min(f.Q99[i]*rlc.Rate(e.Multiply), rlc.MaxRate)
+		}
+		if touched > 0 {
+			est.Steps = append(est.Steps, rlc.Reason{Rule: "event", Rate: est.Limit.Rate,
+				Detail: fmt.Sprintf("event %s: the forecast of %d hours × %g; its limit is a window of its own", e.Name, touched, e.Multiply)})
+		}
+	}
 }
 
 // base forecasts from the hours that count, and draws one number from it. There
