@@ -13,6 +13,10 @@ import (
 // forgotten, where a policy does not say.
 const defaultTimeout = time.Minute
 
+// smallRatio is the rate, requests/s, below which a share dropped at random is
+// mostly noise: one second of 100 requests has a deviation of 10 %.
+const smallRatio = 100
+
 // bucketLimit reads a bucket's limit in the form that its algorithm takes:
 // {rate, burst}, {requests, per|window, …} or {concurrent, timeout}.
 func (d *doc) bucketLimit(n *yaml.Node, b *rlc.Bucket, timezone string) {
@@ -35,6 +39,10 @@ func (d *doc) bucketLimit(n *yaml.Node, b *rlc.Bucket, timezone string) {
 		b.Limit = d.limit(n, "limit")
 		if b.Limit != nil && b.Algorithm == rlc.Concurrency {
 			d.refuse(n, "write {concurrent, timeout}", "limit rate beside algorithm concurrency")
+		}
+		if b.Limit != nil && b.Algorithm == rlc.DropRatio && b.Limit.Rate > 0 && b.Limit.Rate < smallRatio {
+			d.warn(n.Line, n.Column, "write algorithm: token_bucket, which counts each request in the shared store",
+				"bucket %q: drop_ratio below %d requests/s is right only in the mean over some ten seconds", b.Name, smallRatio)
 		}
 	}
 }
