@@ -75,6 +75,9 @@ func (s *service) accept(p rlc.Proposal, actor string, epoch uint64) (plumbing.H
 	if err := s.check(s.v, tree, within, changed); err != nil {
 		return plumbing.ZeroHash, err
 	}
+	if tree, _, err = s.render(tree); err != nil {
+		return plumbing.ZeroHash, err
+	}
 	edited, err := s.carried(tree, b)
 	if err != nil {
 		return plumbing.ZeroHash, err
@@ -114,6 +117,11 @@ func (s *service) merge(b review) (tree plumbing.Hash, changed map[string]bool, 
 		now, _, err := s.v.find(tip, path)
 		if err != nil {
 			return tree, nil, err
+		}
+		if again, err := s.v.rendered(path, e[0].Hash, e[1].Hash); err != nil {
+			return tree, nil, err
+		} else if again {
+			continue
 		}
 		switch {
 		case now.Hash == e[1].Hash && now.Mode == e[1].Mode:

@@ -3,6 +3,8 @@ package gitsync
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/go-git/go-git/v5/plumbing"
@@ -23,7 +25,7 @@ func (r *Repo) Edit(ctx context.Context, who Person, message string, change rlc.
 // rlc.ErrInvalid. A change that changes nothing returns the tip; no files at all
 // make an empty commit, which is how a person raises the epoch.
 func (r *Repo) EditFrom(ctx context.Context, base string, who Person, message string, change rlc.Files) (rlc.Commit, error) {
-	within, paths := "", map[string]bool{}
+	within, paths, services := "", map[string]bool{}, map[string]bool{}
 	for path := range change {
 		if !quotafile.Reads(path) {
 			return rlc.Commit{}, fmt.Errorf("%w: %q is not a file of the config repository", rlc.ErrInvalid, clip(inert(path), 200))
@@ -31,6 +33,7 @@ func (r *Repo) EditFrom(ctx context.Context, base string, who Person, message st
 		segment := ""
 		if part := strings.Split(path, "/"); part[0] == "services" {
 			segment = part[1]
+			services[segment] = true
 		}
 		if len(paths) == 0 {
 			within = segment
@@ -71,6 +74,11 @@ func (r *Repo) EditFrom(ctx context.Context, base string, who Person, message st
 		}
 		if err := r.check(v, tree, within, paths); err != nil {
 			return nil, err
+		}
+		for _, segment := range slices.Sorted(maps.Keys(services)) {
+			if tree, _, err = r.service(ctx, v, t, segment).render(tree); err != nil {
+				return nil, err
+			}
 		}
 		msg := withTrailers(personal(message), []trailer{{epochTrailer, fmt.Sprint(epoch)}, {actorTrailer, person(who.Name)}}, nil)
 		if done, err = r.commit(v, who.signed(), tree, msg, t.base); err != nil {

@@ -84,6 +84,16 @@ func message(p rlc.Proposal, n *next, epoch uint64, segment string) string {
 			fmt.Fprintf(&b, "- %s: %s\n", escape.Code(rlc.QuotaID(c.Bucket, c.Key)), escape.Prose(c.HeldWhy))
 		}
 	}
+	for i, l := range n.losses {
+		if i == 0 {
+			b.WriteString("\nWhat the rendered files cannot say:\n\n")
+		}
+		if i == said.Riskiest {
+			fmt.Fprintf(&b, "- and %d more\n", len(n.losses)-i)
+			break
+		}
+		fmt.Fprintf(&b, "- %s\n", escape.Prose(l))
+	}
 	b.WriteString("\nMerging puts these numbers in force; `git revert` of the merged commit takes\n" +
 		"them back. To change a number, commit to this branch: rlc then leaves it alone.\n" +
 		"To reject, delete the branch.\n\n")

@@ -113,6 +113,9 @@ func (s *service) publish(p *rlc.Proposal, epoch uint64) ([]move, error) {
 	if err := s.check(s.v, tree, s.segment, map[string]bool{s.path: true}); err != nil {
 		return nil, err
 	}
+	if tree, n.losses, err = s.render(tree); err != nil {
+		return nil, err
+	}
 	p.State, p.Base, p.Content = rlc.Open, s.t.base.String(), quotafile.Hash(n.quotas)
 	commit, err := s.commit(s.v, s.who, tree, message(*p, n, epoch, s.segment), s.t.base)
 	if err != nil {
@@ -129,6 +132,7 @@ type next struct {
 	moved  []rlc.Change      // those that apply
 	kept   []rlc.Change      // those whose line stays as a person left it
 	edited map[string]string // quota ID → who, of the lines that stay a person's
+	losses []string          // what the targets' limiters cannot say
 }
 
 // rebuild applies a proposal to the tip and marks in p.Changes what it keeps. It

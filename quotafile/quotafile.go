@@ -172,6 +172,7 @@ func (p *parser) parse(files rlc.Files) {
 			p.service(segment, "", files, base, broken)
 		}
 	}
+	p.claims()
 	slices.SortFunc(p.config.Services, func(a, b *rlc.Service) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortStableFunc(p.config.Problems, byPlace)
 }

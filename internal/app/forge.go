@@ -108,6 +108,7 @@ func (a *App) reviewBody(p rlc.Proposal) string {
 	about := review.About{Page: a.URL + "/proposals/" + p.ID, Forge: true}
 	if _, c := a.Desired(); c != nil {
 		about.Service = c.Service(p.Service)
+		about.Rendered = renderLosses(c, p)
 		about.Owners = func(caller string) []string {
 			if s := c.Service(caller); s != nil {
 				return s.Owners

@@ -25,7 +25,10 @@ type About struct {
 	Merges  bool
 	Because string
 	Page    string // the proposal's page; "" for none
-	Forge   bool   // there is a review on a forge to merge, close and label
+	// Rendered are what the files rendered for other limiters cannot say, a line
+	// each.
+	Rendered []string
+	Forge    bool // there is a review on a forge to merge, close and label
 }
 
 // Body is a review's text in Markdown, below MaxBytes however many changes
@@ -66,6 +69,16 @@ func body(p rlc.Proposal, a About, rows, tight []rlc.Change, guards []Guard, mos
 	}
 	if a.Because != "" {
 		fmt.Fprintf(&b, "\n### Auto-merge\n\n%s\n", escape.Prose(MergeText(a.Merges, a.Because)))
+	}
+	for i, l := range a.Rendered {
+		if i == 0 {
+			b.WriteString("\n### What the rendered files cannot say\n\n")
+		}
+		if i == cut {
+			fmt.Fprintf(&b, "- and %d more\n", len(a.Rendered)-i)
+			break
+		}
+		fmt.Fprintf(&b, "- %s\n", escape.Prose(l))
 	}
 	answers(&b, p, a)
 	b.WriteString("\n<details><summary>Where these numbers come from</summary>\n")
