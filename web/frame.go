@@ -139,6 +139,9 @@ func (s *server) bareFrame(v *visit, title string) ui.Frame {
 		f.Zones = append(f.Zones, ui.Choice{Value: v.zone.String(), Label: city(v.zone.String()), On: true})
 	}
 	for name, values := range v.r.URL.Query() {
+		if name == "token" { // it has no business there, and is not repeated
+			continue
+		}
 		if name == "tz" || name == "theme" || name == "done" || len(values) == 0 {
 			continue
 		}
