@@ -1,0 +1,277 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/backtest"
+	"github.com/openrlc/rlc/web/ui"
+)
+
+// fleets keeps what service-wide what-ifs need, made once per run: a frontier
+// and the statistics of each series. It holds at most mostFleetKeys series, the
+// services that were asked last.
+type fleets struct {
+	mu    sync.Mutex
+	byID  map[string]*fleet
+	order []string // the oldest question first
+}
+
+// A frontier of four weeks of minutes takes about 65 KB.
+const mostFleetKeys = 1000
+
+type fleet struct {
+	keys    []fleetKey
+	run     time.Time // the newest change's run
+	hour    time.Time // when it was read
+	left    int       // quotas beyond mostFleetKeys
+	without int       // quotas without stored history
+}
+
+type fleetKey struct {
+	name   string
+	key    rlc.Key
+	f      *backtest.Frontier
+	values map[string]backtest.Prepared // by stat and window
+}
+
+// fleetOf reads and prepares a service's series, or finds them.
+func (s *server) fleetOf(ctx context.Context, t *truth) (*fleet, error) {
+	s.fleets.mu.Lock()
+	defer s.fleets.mu.Unlock()
+	now := s.Now().UTC()
+	var newest time.Time
+	for i := range t.rows {
+		if c := t.rows[i].change; c != nil && c.At.After(newest) {
+			newest = c.At
+		}
+	}
+	if f := s.fleets.byID[t.name]; f != nil && f.run.Equal(newest) && f.hour.Equal(now.Truncate(time.Hour)) {
+		return f, nil
+	}
+	f := &fleet{run: newest, hour: now.Truncate(time.Hour)}
+	for i := range t.rows {
+		r := &t.rows[i]
+		if r.bucket == nil || r.bucket.Role == rlc.CapRole {
+			continue
+		}
+		if len(f.keys) >= mostFleetKeys {
+			f.left++
+			continue
+		}
+		h, err := s.stored(ctx, t, r, now)
+		if err != nil && !errors.Is(err, rlc.ErrNotFound) {
+			return nil, err
+		}
+		if len(h.Hours) == 0 {
+			f.without++
+			continue
+		}
+		f.keys = append(f.keys, prepareKey(r, h))
+	}
+	s.fleets.keep(t.name, f)
+	return f, nil
+}
+
+func prepareKey(r *row, h rlc.History) fleetKey {
+	k := fleetKey{name: r.name, key: r.key, f: backtest.NewFrontier(h), values: map[string]backtest.Prepared{}}
+	for _, stat := range backtest.Stats() {
+		for _, w := range whatIfWindows {
+			n, _ := positive(strings.TrimSuffix(w, "d"))
+			c := policyChoice(r)
+			c.Stat, c.Window = stat, time.Duration(n)*day
+			if value, atMost, ok := backtest.Statistic(h, c); ok {
+				k.values[stat+w] = backtest.Prepared{Bucket: r.name, Key: r.key, Value: value, AtMost: atMost, Frontier: k.f}
+			}
+		}
+	}
+	return k
+}
+
+// keep stores f and drops the services that were read longest ago.
+func (f *fleets) keep(name string, one *fleet) {
+	if f.byID == nil {
+		f.byID = map[string]*fleet{}
+	}
+	order := f.order[:0]
+	for _, n := range f.order {
+		if n != name {
+			order = append(order, n)
+		}
+	}
+	f.order = append(order, name)
+	f.byID[name] = one
+	total := 0
+	for _, x := range f.byID {
+		total += len(x.keys)
+	}
+	for total > mostFleetKeys && len(f.order) > 1 {
+		total -= len(f.byID[f.order[0]].keys)
+		delete(f.byID, f.order[0])
+		f.order = f.order[1:]
+	}
+}
+
+// prepared are the series of a fleet under a choice.
+func (f *fleet) prepared(a asked) []backtest.Prepared {
+	out := make([]backtest.Prepared, 0, len(f.keys))
+	for _, k := range f.keys {
+		if p, ok := k.values[a.Stat+a.windowText]; ok {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// fleetChoice reads a service-wide choice: the windows are those of the form.
+func fleetChoice(q url.Values) (asked, error) {
+	a, err := choiceOf(q, backtest.Choice{Stat: backtest.StatP999, Headroom: 0.3, Floor: 1, Seconds: 2})
+	if err != nil {
+		return a, err
+	}
+	for _, w := range whatIfWindows {
+		if w == a.windowText {
+			return a, nil
+		}
+	}
+	return a, invalid("window must be one of %s for a whole service", strings.Join(whatIfWindows, ", "))
+}
+
+// serviceWhatIf is /services/{service}/whatif, with its endings.
+func (s *server) serviceWhatIf(v *visit) error { return s.fleetWhatIf(v, "") }
+
+func (s *server) serviceWhatIfJSON(v *visit) error { return s.fleetWhatIf(v, ".json") }
+
+func (s *server) serviceWhatIfCSV(v *visit) error { return s.fleetWhatIf(v, ".csv") }
+
+func (s *server) fleetWhatIf(v *visit, ending string) error {
+	t, err := s.truth(v.ctx(), v.r.PathValue("service"))
+	if err != nil {
+		return err
+	}
+	a, err := fleetChoice(v.r.URL.Query())
+	if err != nil {
+		return err
+	}
+	fl, err := s.fleetOf(v.ctx(), t)
+	if err != nil {
+		return err
+	}
+	switch ending {
+	case ".json":
+		return answer(v, http.StatusOK, fleetJSON(t, fl, a))
+	case ".csv":
+		var rows [][]string
+		for _, p := range backtest.Fleet(fl.prepared(a), a.Choice, curveAt) {
+			rows = append(rows, []string{float(p.Headroom), float(float64(p.Rate)), whole(p.Drops), float(float64(p.Share)), strconv.FormatBool(p.AtLeast)})
+		}
+		return sheet(v, t.name+"-whatif", []string{"headroom", "limits_rate", "drops", "share", "at_least"}, rows)
+	}
+	f, err := s.frame(v, t.name+" / what if", "services")
+	if err != nil {
+		return err
+	}
+	view := ui.ServiceWhatIf{Head: s.serviceHead(t, "Service", ui.Link{Text: t.name, URL: serviceURL(t.name)}, "what if"), WhatIf: whatIfForm(a)}
+	fillFleet(t, fl, a, &view)
+	view.Pager = ui.Pager{Range: plural(len(fl.keys), "quota", "quotas"), CSV: v.as(".csv"), JSON: v.as(".json")}
+	return s.render(v, http.StatusOK, ui.ServiceWhatIfPage(f, view))
+}
+
+func fillFleet(t *truth, fl *fleet, a asked, view *ui.ServiceWhatIf) {
+	ready := fl.prepared(a)
+	if len(ready) == 0 {
+		view.WhatIf.Empty = &ui.Empty{Title: "No history is stored for this service", Reason: "A run stores what it reads; none has read a quota of this service yet.", Query: "service " + t.name, Fix: ui.Link{Text: "Runs", URL: "/runs"}}
+		return
+	}
+	point := backtest.Fleet(ready, a.Choice, []float64{a.Headroom})[0]
+	least := "at most "
+	if point.AtLeast {
+		least = "about "
+	}
+	view.WhatIf.Answer = []ui.Part{{Text: "Limits of "}, {Text: rate(float64(point.Rate)) + " req/s", Bold: true}, {Text: " together, one per key, would have dropped " + least}, {Text: count(point.Drops), Bold: true}, {Text: " requests (" + percent(float64(point.Share)) + ") of four weeks."}}
+	if t.service != nil && t.service.Capacity != nil && t.service.Capacity.Rate > 0 {
+		c := t.service.Capacity
+		view.WhatIf.Answer = append(view.WhatIf.Answer, ui.Part{Text: " That is " + percent(float64(point.Rate/c.Rate)) + " of the declared capacity of " + rate(float64(c.Rate)) + "."})
+	}
+	view.WhatIf.Notes = []string{"Bursts are not counted: a quota's own page replays them.", "Windows that the last run flagged are left out of each key's statistic."}
+	if fl.without > 0 {
+		view.WhatIf.Notes = append(view.WhatIf.Notes, plural(fl.without, "quota has", "quotas have")+" no stored history.")
+	}
+	if fl.left > 0 {
+		view.WhatIf.Notes = append(view.WhatIf.Notes, plural(fl.left, "quota is", "quotas are")+" beyond the "+count(mostFleetKeys)+" that one page reads.")
+	}
+	view.WhatIf.Curve = frontier(backtest.Fleet(ready, a.Choice, curveAt), a.Headroom, point.Share, true)
+	view.Rows = fleetRows(t, ready, a)
+}
+
+// fleetRows are the keys that would lose most, at most 50.
+func fleetRows(t *truth, ready []backtest.Prepared, a asked) []ui.FleetRow {
+	type one struct {
+		p     *backtest.Prepared
+		limit rlc.Limit
+		drops float64
+	}
+	all := make([]one, 0, len(ready))
+	for i := range ready {
+		l := a.Limit(ready[i].Value)
+		d, _ := ready[i].Above(l.Rate)
+		all = append(all, one{&ready[i], l, d})
+	}
+	slices.SortStableFunc(all, func(x, y one) int {
+		return cmpOr(cmpFloat(y.drops, x.drops), cmpFloat(float64(y.limit.Rate), float64(x.limit.Rate)))
+	})
+	var out []ui.FleetRow
+	for _, x := range all[:min(len(all), 50)] {
+		row := ui.FleetRow{
+			Quota: ui.Link{Text: quotaName(x.p.Bucket, x.p.Key), URL: bucketURL(t.name, x.p.Bucket, x.p.Key)},
+			Limit: limitText(&x.limit), Now: "—", Drops: count(x.drops), Some: x.drops >= 0.5, Share: percent(share(x.drops, x.p.Requests)),
+		}
+		if r := t.row(x.p.Bucket, x.p.Key); r != nil {
+			row.Now = limitText(r.force())
+			row.Delta = delta(r.force(), &x.limit)
+		}
+		out = append(out, row)
+	}
+	return out
+}
+
+func fleetJSON(t *truth, fl *fleet, a asked) object {
+	ready := fl.prepared(a)
+	out := object{"service": t.name, "stat": a.Stat, "window": a.windowText, "headroom": a.Headroom, "quotas": len(ready), "without_history": fl.without, "omitted": fl.left,
+		"frontier": list(backtest.Fleet(ready, a.Choice, curveAt))}
+	p := backtest.Fleet(ready, a.Choice, []float64{a.Headroom})[0]
+	out["limits_rate"], out["drops"], out["share"], out["at_least"] = p.Rate, p.Drops, p.Share, p.AtLeast
+	return out
+}
+
+// apiFleet answers it for all keys of a service.
+func (s *server) apiFleet(v *visit, service string, in choiceIn) error {
+	if len(in.Exclude) > 0 {
+		return invalid("exclude needs a bucket")
+	}
+	q, err := in.query()
+	if err != nil {
+		return err
+	}
+	t, err := s.truth(v.ctx(), service)
+	if err != nil {
+		return err
+	}
+	a, err := fleetChoice(q)
+	if err != nil {
+		return err
+	}
+	fl, err := s.fleetOf(v.ctx(), t)
+	if err != nil {
+		return err
+	}
+	return answer(v, http.StatusOK, fleetJSON(t, fl, a))
+}
