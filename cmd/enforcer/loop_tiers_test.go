@@ -19,7 +19,7 @@ func TestRegionsAndSeveralAggregators(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer f.callers.Wait()
 	defer stop()
-	var regions, zones, servers []*tierProcess
+	var regions, zones []*tierProcess
 	for r := range 2 {
 		region := fmt.Sprint("r", r)
 		regions = append(regions, spawn(t, 1, "controller", "--http", "off", "--grpc", "127.0.0.1:0", "--region", region, "--parent", global.addr["grpc"]))
@@ -33,7 +33,6 @@ func TestRegionsAndSeveralAggregators(t *testing.T) {
 			zones, addresses = append(zones, z), append(addresses, z.addr["grpc"])
 		}
 		s := spawn(t, 1, "serve", "--grpc", "off", "--http", "127.0.0.1:0", "--zone", "z"+region, "--region", region, "--name", "e"+region, "--aggregator", strings.Join(addresses, ","))
-		servers = append(servers, s)
 		within(t, "a snapshot through every tier", func() bool { return strings.Contains(get(t, "http://"+s.addr["http"]+"/v1/config"), "0.1") })
 		f.call(ctx, "http://"+s.addr["http"])
 	}
