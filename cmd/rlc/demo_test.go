@@ -112,6 +112,8 @@ func TestDemoShowsTheWholeLoop(t *testing.T) {
 		t.Errorf("doctor: exit %d\n%s", code, out)
 	}
 
+	d.scripts()
+
 	d.stop()
 	if _, err := os.Stat(filepath.Join(data, "url")); err == nil {
 		t.Error("a stopped demo leaves its address behind")
