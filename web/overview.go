@@ -351,6 +351,9 @@ func dropSign(level, verb string, rows []rlc.ServiceSummary, of func(rlc.Service
 
 // services is /services.
 func (s *server) services(v *visit) error {
+	if v.r.URL.Query().Get("show") == "unmanaged" {
+		return s.unmanaged(v)
+	}
 	filter, page, err := serviceFilter(v)
 	if err != nil {
 		return err
@@ -387,6 +390,7 @@ func (s *server) services(v *visit) error {
 		Show: []ui.Choice{
 			{Label: "all " + count(float64(all)), URL: v.with("show", ""), On: !filter.Unowned},
 			{Label: "unowned " + count(float64(unowned)), URL: v.with("show", "unowned"), On: filter.Unowned},
+			{Label: strings.TrimSpace("unmanaged " + s.unmanagedCount()), URL: "/services?show=unmanaged"},
 		},
 		Columns: v.sorted(filter.Sort, filter.Desc, [3]string{"Service", "name", ""}, [3]string{"Owner", "", ""}, [3]string{"Buckets by mode", "", "wide"},
 			[3]string{"Least headroom", "headroom", "num"}, [3]string{"Would drop 24 h", "virtual_drops", "num"}, [3]string{"Dropped 24 h", "drops", "num"},

@@ -47,6 +47,8 @@ func (s *server) routes() []route {
 		{"GET", "/services.json", viewer, s.apiServices},
 		{"GET", "/services.csv", viewer, s.servicesCSV},
 		{"GET", "/services/{service}", viewer, s.service},
+		{"GET", "/services/{service}/onboard", viewer, s.onboard},
+		{"POST", "/services/{service}/onboard", actor, s.formOnboard},
 		{"GET", "/services/{service}/shadow", viewer, s.shadow},
 		{"GET", "/services/{service}/shadow.json", viewer, s.apiShadow},
 		{"GET", "/services/{service}/shadow.csv", viewer, s.shadowCSV},

@@ -100,6 +100,7 @@ type Config struct {
 	Loop       Loop             // nil: no controller of a loop to ask
 	Hook       Hook             // what the forge may send; the zero value is off
 	Token      string           // whoever has it may do everything; "": nobody has
+	Onboarding Onboarding       // nil: services without a policy are not known
 	Merging    Merging          // nil: pages do not say whether a proposal merges by itself
 	Metrics    http.Handler     // nil: /metrics is not found
 	Log        *slog.Logger     // nil: discarded

@@ -2,21 +2,19 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/app"
 	"github.com/openrlc/rlc/internal/promhistory"
 	"github.com/openrlc/rlc/policies"
 	"github.com/openrlc/rlc/quotafile"
@@ -88,12 +86,8 @@ type starting struct {
 
 // seen is what was found of one service.
 type seen struct {
-	name  string
-	each  string // the attribute that its bucket counts by; "" for one counter
-	why   string
-	rate  rlc.Rate
-	doubt []string // why a person should look; nil: sure
-	kept  bool     // its policy is there already
+	app.Sighted
+	kept bool // its policy is there already
 }
 
 func (s *starting) look(ctx context.Context, names []string) ([]seen, error) {
@@ -112,81 +106,13 @@ func (s *starting) look(ctx context.Context, names []string) ([]seen, error) {
 	var all []seen
 	for i, name := range names {
 		fmt.Fprintf(s.progress, "%d of %d: %s\n", i+1, len(names), name)
-		one, err := s.service(ctx, name)
+		one, err := app.Sight(ctx, s.history, s.profile, name, s.now)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, one)
+		all = append(all, seen{Sighted: one})
 	}
 	return all, nil
-}
-
-func (s *starting) service(ctx context.Context, name string) (seen, error) {
-	request := func(each ...string) rlc.HistoryRequest {
-		b := rlc.Bucket{Name: "all", Role: rlc.QuotaRole, Each: each, Mode: rlc.Shadow, Algorithm: rlc.TokenBucket, Policy: &rlc.PolicySpec{Kind: "historical"}, Guards: rlc.DefaultGuards()}
-		svc := &rlc.Service{Name: name, Mode: rlc.Shadow, MaxQuotas: 2000, Unknown: s.profile.Unknown, Buckets: []rlc.Bucket{b}}
-		return rlc.HistoryRequest{Service: svc, Profile: s.profile, Lookback: lookback, Now: s.now}
-	}
-	flows, err := s.history.Flows(ctx, request(), 24*time.Hour)
-	if err != nil {
-		return seen{}, err
-	}
-	one := seen{name: name}
-	for _, f := range flows {
-		one.rate += f.Rate
-	}
-	one.each, one.why = explains(flows, s.profile.Unknown)
-	var each []string
-	if one.each != "" {
-		each = []string{one.each}
-	}
-	findings, err := s.history.Diagnose(ctx, request(each...))
-	if err != nil {
-		return seen{}, err
-	}
-	for _, f := range findings {
-		if f.Level != promhistory.OK && f.Check != "rule" {
-			one.doubt = append(one.doubt, f.Text)
-		}
-	}
-	return one, nil
-}
-
-// explains picks the attribute that a service's quotas should count by. Each
-// tells apart two requests picked at random with the probability 1 − Σ share²;
-// what has no value is one share. Callers are preferred: a procedure's quota
-// lets one caller take it from the others, so that procedures must tell apart a
-// quarter more.
-func explains(flows []promhistory.Flow, unknown map[string][]string) (each, why string) {
-	apart, values := map[string]float64{}, map[string]int{}
-	for _, a := range []string{"caller", "procedure"} {
-		shares, total := map[string]float64{}, 0.0
-		for _, f := range flows {
-			v := f.Attributes[a]
-			if slices.Contains(unknown[a], v) {
-				v = ""
-			}
-			shares[v] += float64(f.Rate)
-			total += float64(f.Rate)
-		}
-		same := 0.0
-		for v, rate := range shares {
-			if total > 0 {
-				same += rate / total * rate / total
-			}
-			if v != "" {
-				values[a]++
-			}
-		}
-		apart[a] = 1 - same
-	}
-	switch {
-	case values["caller"] == 0 && values["procedure"] == 0:
-		return "", "its metrics name neither callers nor procedures"
-	case values["caller"] == 0 || values["procedure"] > 0 && apart["procedure"] > apart["caller"]+0.25:
-		return "procedure", fmt.Sprintf("%s tell more apart than %s", plural(values["procedure"], "procedure"), plural(values["caller"], "caller"))
-	}
-	return "caller", plural(values["caller"], "caller")
 }
 
 // files are the policies of what was found, and the profile where it is a file's,
@@ -195,16 +121,12 @@ func (s *starting) files(found []seen, profile, out string) (rlc.Files, error) {
 	files := rlc.Files{}
 	for i := range found {
 		f := &found[i]
-		path := quotafile.PolicyPath(f.name)
+		path := quotafile.PolicyPath(f.Name)
 		if _, err := os.Lstat(filepath.Join(out, path)); err == nil {
 			f.kept = true
 			continue
 		}
-		bucket := "{name: all}"
-		if f.each != "" {
-			bucket = fmt.Sprintf("{name: %ss, each: [%[1]s]}", f.each)
-		}
-		files[path] = fmt.Appendf(nil, "apiVersion: rlc/v1\nkind: ServicePolicy\nservice: %s\nprofile: %s\nbuckets:\n  - %s\n", yamlText(f.name), s.profile.Name, bucket)
+		files[path] = f.Policy(s.profile.Name, nil)
 	}
 	check := maps.Clone(files)
 	if strings.HasSuffix(profile, ".yaml") {
@@ -224,17 +146,6 @@ func (s *starting) files(found []seen, profile, out string) (rlc.Files, error) {
 	return files, nil
 }
 
-var yamlWord = regexp.MustCompile(`^[a-z][a-z0-9_.-]*[a-z0-9]$`)
-
-// yamlText writes a name so that YAML reads it back as the same text.
-func yamlText(s string) string {
-	if yamlWord.MatchString(s) && !slices.Contains([]string{"true", "false", "null", "yes", "no", "on", "off"}, s) {
-		return s
-	}
-	b, _ := json.Marshal(s) // a string cannot fail; JSON's strings are YAML's
-	return string(b)
-}
-
 // report tells what was seen and how sure it is.
 func report(w io.Writer, found []seen, written int, out string) error {
 	for _, f := range found {
@@ -243,14 +154,14 @@ func report(w io.Writer, found []seen, written int, out string) error {
 			state = "kept as it is"
 		}
 		each := "one counter"
-		if f.each != "" {
-			each = "each " + f.each
+		if f.Each != "" {
+			each = "each " + f.Each
 		}
-		fmt.Fprintf(w, "%s: %s, %.4g/s in the last day, %s (%s)\n", f.name, state, float64(f.rate), each, f.why)
-		if len(f.doubt) == 0 {
+		fmt.Fprintf(w, "%s: %s, %.4g/s in the last day, %s (%s)\n", f.Name, state, float64(f.Rate), each, f.Why)
+		if len(f.Doubts) == 0 {
 			fmt.Fprintln(w, "  sure: every check passed")
 		}
-		for _, d := range f.doubt {
+		for _, d := range f.Doubts {
 			fmt.Fprintln(w, "  look:", d)
 		}
 	}

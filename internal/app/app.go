@@ -104,6 +104,7 @@ type App struct {
 	reviews    *forge.Reviews
 	loop       localLoop
 	merging    merging
+	spotted    spotted
 }
 
 // Open builds the server: folders, records, history, repository, enforcer,

@@ -1,0 +1,197 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/web/ui"
+)
+
+// Onboarding is about services that metrics name and no policy is about.
+type Onboarding interface {
+	Unmanaged() (names []string, at time.Time, err error) // as of the last look; it asks nobody
+	Look(ctx context.Context, service string) (Sighting, error)
+	Onboard(ctx context.Context, service string, owners []string, actor string) error
+}
+
+// Sighting is what history tells of one service, and its first policy.
+type Sighting struct {
+	Profile string
+	Each    string // what its bucket counts by; "" for one counter
+	Why     string
+	Rate    rlc.Rate // mean of the last day
+	Doubts  []string
+	Policy  string // policy.yaml
+	Limits  []FirstLimit
+	More    int // limits that were not computed: there are too many
+}
+
+// FirstLimit is what a first run would propose. Limit is nil where it abstains;
+// Why says why.
+type FirstLimit struct {
+	Bucket   string
+	Key      rlc.Key
+	Peak     rlc.Rate
+	Days     int // with samples
+	Coverage rlc.Ratio
+	Limit    *rlc.Limit
+	Why      string
+}
+
+// confidence is how sure a first limit is, in a word.
+func (l FirstLimit) confidence() ui.Sign {
+	switch {
+	case l.Limit == nil:
+		return ui.Sign{Level: "bad", After: "none yet"}
+	case l.Days >= 21 && l.Coverage >= 0.95:
+		return ui.Sign{Level: "good", After: "high"}
+	case l.Days >= 14:
+		return ui.Sign{Level: "note", After: "fair"}
+	}
+	return ui.Sign{Level: "warn", After: "low"}
+}
+
+// onboard is /services/{service}/onboard.
+func (s *server) onboard(v *visit) error {
+	name := v.r.PathValue("service")
+	if s.serviceExists(name) {
+		http.Redirect(v.w, v.r, serviceURL(name), http.StatusSeeOther)
+		return nil
+	}
+	if s.Onboarding == nil {
+		return missing("service", name)
+	}
+	if !s.planning.TryLock() {
+		return fault{status: http.StatusServiceUnavailable, detail: "Another look at history is under way. Try again in a few seconds."}
+	}
+	seen, err := s.Onboarding.Look(v.ctx(), name)
+	s.planning.Unlock()
+	if err != nil {
+		return err
+	}
+	f, err := s.frame(v, name+" / onboard", "services")
+	if err != nil {
+		return err
+	}
+	each := "one counter for all"
+	if seen.Each != "" {
+		each = "one quota for each " + seen.Each
+	}
+	view := ui.Onboard{
+		Head: ui.Head{Margin: "No policy yet", Title: name, Facts: []ui.Link{{Text: "seen through profile " + seen.Profile}}}, Post: serviceURL(name) + "/onboard", CanAct: v.may(), SignIn: "/login?next=" + query(v.r.URL.RequestURI()), Policy: seen.Policy,
+		Grid: ui.Grid{Caption: "Suggested limits", Columns: []ui.Column{{Label: "Quota"}, {Label: "Peak, req/s", Class: "num"}, {Label: "Days seen", Class: "num"}, {Label: "Coverage", Class: "num"}, {Label: "Suggested, req/s", Class: "num"}, {Label: "Confidence"}, {Label: "Why", Class: "wide"}}},
+	}
+	sure := 0
+	for _, l := range seen.Limits {
+		c := l.confidence()
+		if c.Level == "good" {
+			sure++
+		}
+		view.Grid.Rows = append(view.Grid.Rows, []ui.Cell{{Text: quotaName(l.Bucket, l.Key)}, {Text: rate(float64(l.Peak))}, {Text: count(float64(l.Days))}, {Text: percent(float64(l.Coverage))}, {Text: limitText(l.Limit)}, {Text: c.After}, {Text: l.Why}})
+	}
+	view.Verdict = []ui.Part{{Text: name + " gets " + rate(float64(seen.Rate)) + " req/s and has no limit. "}, {Text: each, Bold: true}, {Text: " fits its traffic (" + seen.Why + "): " + plural(len(seen.Limits), "quota", "quotas") + ", " + count(float64(sure)) + " of them with high confidence."}}
+	for _, d := range seen.Doubts {
+		view.Doubts = append(view.Doubts, ui.Sign{Level: "warn", Before: d})
+	}
+	if len(seen.Doubts) == 0 {
+		view.Doubts = []ui.Sign{{Level: "good", Before: "Every check of the history source passed"}}
+	}
+	if seen.More > 0 {
+		view.More = "and " + plural(seen.More, "more", "more")
+	}
+	if len(seen.Limits) == 0 {
+		view.Empty = &ui.Empty{Title: "No series", Reason: "History has no sample of this service in four weeks, or cannot be read.", Query: "rlc doctor", Fix: ui.Link{Text: "Services", URL: "/services?show=unmanaged"}}
+	}
+	return s.render(v, http.StatusOK, ui.OnboardPage(f, view))
+}
+
+// formOnboard is POST /services/{service}/onboard.
+func (s *server) formOnboard(v *visit) error {
+	if err := form(v); err != nil {
+		return err
+	}
+	name := v.r.PathValue("service")
+	if s.Onboarding == nil {
+		return missing("service", name)
+	}
+	var owners []string
+	for _, o := range strings.Split(v.r.PostFormValue("owners"), ",") {
+		if o = strings.TrimSpace(o); o != "" {
+			owners = append(owners, o)
+		}
+	}
+	if len(owners) > 20 {
+		return invalid("at most 20 owners")
+	}
+	if err := s.Onboarding.Onboard(v.ctx(), name, owners, v.who.name); err != nil {
+		return err
+	}
+	return v.back("/proposals?service="+query(name), "onboarded")
+}
+
+// unmanaged is /services?show=unmanaged.
+func (s *server) unmanaged(v *visit) error {
+	page, err := v.page()
+	if err != nil {
+		return err
+	}
+	var names []string
+	var at time.Time
+	err = errors.New("this server does not look for services")
+	if s.Onboarding != nil {
+		names, at, err = s.Onboarding.Unmanaged()
+	}
+	f, ferr := s.frame(v, "Unmanaged services", "services")
+	if ferr != nil {
+		return ferr
+	}
+	q := strings.ToLower(strings.TrimSpace(v.r.URL.Query().Get("q")))
+	var fit []string
+	for _, n := range names {
+		if strings.Contains(strings.ToLower(n), q) {
+			fit = append(fit, n)
+		}
+	}
+	switch {
+	case wantsJSON(v.r):
+		return answer(v, http.StatusOK, object{"unmanaged": append([]string{}, cut(fit, page)...)})
+	case strings.HasSuffix(v.r.URL.Path, ".csv"):
+		var rows [][]string
+		for _, n := range cut(fit, page) {
+			rows = append(rows, []string{n})
+		}
+		return sheet(v, "unmanaged", []string{"service"}, rows)
+	}
+	view := ui.Caller{Head: ui.Head{Margin: "Without a policy", Title: "Unmanaged services", Facts: []ui.Link{{Text: "all services", URL: "/services"}}}, Pager: v.pager(page, len(cut(fit, page)), len(fit)),
+		Grid:    ui.Grid{Caption: "Unmanaged services", Columns: []ui.Column{{Label: "Service"}, {Label: ""}}},
+		Verdict: []ui.Part{{Text: plural(len(names), "service has", "services have") + " traffic and no policy: nothing limits them."}},
+	}
+	for _, n := range cut(fit, page) {
+		view.Grid.Rows = append(view.Grid.Rows, []ui.Cell{{Text: n}, {Text: "Onboard", URL: serviceURL(n) + "/onboard"}})
+	}
+	view.Note = "As the metrics' labels named them on " + v.time(at).Text + "."
+	if len(fit) == 0 {
+		view.Empty = &ui.Empty{Title: "None", Reason: "Every service that metrics of the last day name has a policy.", Query: "rlc init --from-prometheus URL --profile P --out DIR", Fix: ui.Link{Text: "All services", URL: "/services"}}
+	}
+	if err != nil {
+		view.Note = "Not every profile could be asked: " + plain(err) + "."
+	}
+	return s.render(v, http.StatusOK, ui.CallerPage(f, view))
+}
+
+// unmanagedCount is how many services have no policy; "" where nobody has
+// looked.
+func (s *server) unmanagedCount() string {
+	if s.Onboarding == nil {
+		return ""
+	}
+	names, at, _ := s.Onboarding.Unmanaged()
+	if at.IsZero() {
+		return ""
+	}
+	return count(float64(len(names)))
+}

@@ -1,0 +1,63 @@
+package web_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/web"
+)
+
+// sightings are the fixture's services without a policy.
+type sightings struct{ f *fixture }
+
+func (sightings) Unmanaged() ([]string, time.Time, error) {
+	return []string{"ledger", hostile[0]}, runAt, nil
+}
+
+func (sightings) Look(_ context.Context, name string) (web.Sighting, error) {
+	if name != "ledger" && name != hostile[0] {
+		return web.Sighting{}, fmt.Errorf("%w: metrics name no service %q", rlc.ErrNotFound, name)
+	}
+	return web.Sighting{
+		Profile: "grpc", Each: "caller", Why: "2 callers", Rate: 210, Doubts: []string{"retention is 9 days"}, Policy: "service: ledger\n",
+		Limits: []web.FirstLimit{
+			{Bucket: "callers", Key: rlc.Key{"caller": "orders"}, Peak: 300, Days: 28, Coverage: 1, Limit: &rlc.Limit{Rate: 390, Burst: 780}, Why: "weekly peak 300 × 1.30"},
+			{Bucket: "callers", Key: rlc.Key{"caller": hostile[4]}, Peak: 20, Days: 3, Coverage: .9, Limit: &rlc.Limit{Rate: 36, Burst: 72}},
+		},
+	}, nil
+}
+
+func (s sightings) Onboard(_ context.Context, name string, owners []string, actor string) error {
+	s.f.did("onboard %s owners %q by %s", name, owners, actor)
+	return nil
+}
+
+func TestAServiceWithoutAPolicyIsOnboardedIntoShadow(t *testing.T) {
+	f := newFixture(t)
+	h := f.handler(t)
+	holds(t, h, "/services", "unmanaged 2", "/services?show=unmanaged")
+	holds(t, h, "/services?show=unmanaged", "2 services have traffic and no policy", `href="/services/ledger/onboard"`)
+	holds(t, h, "/services/ledger/onboard", "210 req/s and has no limit", "one quota for each caller", "2 quotas, 1 of them with high confidence", "390", "low", "retention is 9 days", "service: ledger", "to put it in shadow")
+	if w := get(h, "/services/nosuch/onboard"); w.Code != http.StatusNotFound {
+		t.Errorf("an unknown service: %d", w.Code)
+	}
+	if w := get(h, "/services/checkout/onboard"); w.Code != http.StatusSeeOther {
+		t.Errorf("a service with a policy: %d", w.Code)
+	}
+	w := request(h, "POST", "/services/ledger/onboard", url.Values{"owners": {"team-money, team-risk"}}.Encode(), func(r *http.Request) {
+		bearer(r)
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	})
+	if to := w.Header().Get("Location"); w.Code != http.StatusSeeOther || to != "/proposals?service=ledger&done=onboarded" {
+		t.Errorf("%d to %q", w.Code, to)
+	}
+	if want := []string{`onboard ledger owners ["team-money" "team-risk"] by token`}; !slices.Equal(f.done(), want) {
+		t.Errorf("done %q, want %q", f.done(), want)
+	}
+}
