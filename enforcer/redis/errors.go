@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"crypto/tls"
 	"errors"
 	"net"
 	"strings"
@@ -68,10 +69,11 @@ func (c *Counter) failure(err error) *Error {
 		e.ours = strings.HasPrefix(r.Error(), "RLCINVALID") || strings.Contains(r.Error(), "user_script") && e.kind == Other
 		return e
 	}
-	switch op := (*net.OpError)(nil); {
+	op, strange := (*net.OpError)(nil), (*tls.CertificateVerificationError)(nil)
+	switch {
 	case redisconn.Timeout(err):
 		e.kind, e.text = Timeout, "no answer in time"
-	case errors.As(err, &op), errors.Is(err, net.ErrClosed), errors.Is(err, rueidis.ErrClosing), strings.HasSuffix(err.Error(), "EOF"):
+	case errors.As(err, &op), errors.As(err, &strange), errors.Is(err, net.ErrClosed), errors.Is(err, rueidis.ErrClosing), strings.HasSuffix(err.Error(), "EOF"):
 		e.kind = Refused
 	}
 	return e

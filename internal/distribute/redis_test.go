@@ -3,15 +3,8 @@ package distribute
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	crand "crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,6 +19,7 @@ import (
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/internal/distribute/redistest"
+	"github.com/openrlc/rlc/internal/mtls/mtlstest"
 )
 
 // The library looks once more for a cluster up to a second after a connection
@@ -507,40 +501,27 @@ func TestThePasswordsFileIsReadAtEachConnection(t *testing.T) {
 	})
 }
 
-func TestTLSIsVerified(t *testing.T) {
-	dir := t.TempDir()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), crand.Reader)
-	if err != nil {
-		t.Fatal(err)
+func TestTheBusIsReadAndWrittenOverTLSThatIsVerified(t *testing.T) {
+	server := redistest.StartTLS(t, mtlstest.New(t))
+	b := redis(t, server, RedisConfig{RootCAs: server.Roots()})
+	f := following(t, b, "e")
+	publish(t, b, 1, 1)
+	await(t, f, "1.1", has(v(1, 1)))
+	eventually(t, "acknowledged", func() bool {
+		a, err := b.Acks(t.Context())
+		return err == nil && len(a) == 1 && a[0].Version == v(1, 1)
+	})
+	for what, c := range map[string]RedisConfig{
+		"the system's authorities": {},
+		"another authority":        {RootCAs: mtlstest.New(t).Pool()},
+	} {
+		err := redis(t, server, c).Publish(t.Context(), Message{Snapshot: snapshot(1, 2)})
+		if err == nil || !strings.Contains(err.Error(), "certificate") {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(crand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	if err := errors.Join(
-		os.WriteFile(filepath.Join(dir, "cert"), cert, 0o600),
-		os.WriteFile(filepath.Join(dir, "key"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o600),
-	); err != nil {
-		t.Fatal(err)
-	}
-	server := redistest.Start(t, "--port", "0", "--tls-port", "{port}", "--tls-auth-clients", "no",
-		"--tls-cert-file", filepath.Join(dir, "cert"), "--tls-key-file", filepath.Join(dir, "key"), "--tls-ca-cert-file", filepath.Join(dir, "cert"))
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(cert)
-	url := "rediss://" + server.Addr()
-	publish(t, redis(t, server, RedisConfig{URL: url, RootCAs: roots}), 1, 1)
-	err = redis(t, server, RedisConfig{URL: url}).Publish(t.Context(), Message{Snapshot: snapshot(1, 2)})
-	if err == nil || !strings.Contains(err.Error(), "certificate") {
-		t.Errorf("an unknown certificate: %v", err)
+	if err := redis(t, server, RedisConfig{URL: "redis://" + server.Addr()}).Publish(t.Context(), Message{Snapshot: snapshot(1, 2)}); err == nil {
+		t.Error("published in clear")
 	}
 }
 

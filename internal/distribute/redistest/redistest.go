@@ -3,6 +3,8 @@ package redistest
 
 import (
 	"bufio"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"os"
@@ -22,24 +24,43 @@ type Server struct {
 	port int
 	Args []string // as given to Start; they may be changed between Stop and Start
 	cmd  *exec.Cmd
+
+	roots *x509.CertPool // of a server with TLS; nil: in clear
 }
 
 // Start runs a server until the test ends. The arguments go to redis-server,
 // with the port for "{port}". A machine without one fails the test and names the package.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
+	s := newServer(t, args)
+	s.run()
+	return s
+}
+
+func newServer(t testing.TB, args []string) *Server {
+	t.Helper()
 	s := &Server{t: t, dir: t.TempDir(), Args: args}
 	s.port, _ = strconv.Atoi(freePort(t))
-	s.Start()
-	t.Cleanup(s.Stop)
 	return s
+}
+
+// run starts the server until the test ends.
+func (s *Server) run() {
+	s.t.Helper()
+	s.Start()
+	s.t.Cleanup(s.Stop)
 }
 
 // Addr is host:port.
 func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
 // URL is the server's, as RLC is given it.
-func (s *Server) URL() string { return "redis://" + s.Addr() }
+func (s *Server) URL() string {
+	if s.roots != nil {
+		return "rediss://" + s.Addr()
+	}
+	return "redis://" + s.Addr()
+}
 
 // Start runs the server again after Stop, empty and at the same address.
 func (s *Server) Start() {
@@ -60,7 +81,7 @@ func (s *Server) Start() {
 	}
 	deadline := time.After(20 * time.Second)
 	for {
-		// A connection is enough: a server with TLS only answers none of ours.
+		// A connection is enough.
 		c, err := net.Dial("tcp", s.Addr())
 		if err == nil {
 			c.Close()
@@ -102,7 +123,7 @@ func (s *Server) signal(sig syscall.Signal) {
 // raw lines: of an array, each element in order.
 func (s *Server) Do(args ...string) []string {
 	s.t.Helper()
-	c, err := net.Dial("tcp", s.Addr())
+	c, err := s.dial()
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -120,6 +141,14 @@ func (s *Server) Do(args ...string) []string {
 		s.t.Fatalf("%s: %v", args[0], err)
 	}
 	return out
+}
+
+// dial connects as clients of the server do.
+func (s *Server) dial() (net.Conn, error) {
+	if s.roots != nil {
+		return tls.Dial("tcp", s.Addr(), &tls.Config{RootCAs: s.roots, MinVersion: tls.VersionTLS12})
+	}
+	return net.Dial("tcp", s.Addr())
 }
 
 // answer reads one RESP2 value, flat.
