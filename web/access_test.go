@@ -476,13 +476,24 @@ func (away) OpenSession(context.Context, rlc.Session, *rlc.AuditEntry) error {
 	return rlc.ErrUnavailable
 }
 
+// unread are records that cannot be reached.
+type unread struct{ web.Records }
+
+func (unread) Proposals(context.Context, rlc.ProposalState, string, rlc.Page) ([]rlc.Proposal, int, error) {
+	return nil, 0, rlc.ErrUnavailable
+}
+
 func TestWithTheRecordsAwayTheServersTokenStillSignsIn(t *testing.T) {
 	f := newFixture(t)
 	c := f.config()
-	c.Identities = away{f.db}
+	c.Identities, c.Records = away{f.db}, unread{f.db}
 	h, err := web.New(c)
 	if err != nil {
 		t.Fatal(err)
+	}
+	// A user of this machine is a viewer, whose other pages read the records.
+	if home, form := get(h, "/"), get(h, "/login"); home.Code != 503 || form.Code != 200 || !strings.Contains(form.Body.String(), `id="token"`) {
+		t.Errorf("the overview answers %d, the form to sign in %d %s", home.Code, form.Code, form.Body)
 	}
 	cookie := signIn(t, h, nil)
 	if w := request(h, "POST", "/follow", "", func(r *http.Request) { r.AddCookie(cookie); r.Header.Set("Sec-Fetch-Site", "same-origin") }); w.Code != 303 {

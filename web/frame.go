@@ -59,9 +59,6 @@ func (s *server) frame(v *visit, title, tab string) (ui.Frame, error) {
 	f.Tab = tab
 	f.Every = refreshed[v.r.Pattern]
 	f.At = v.timeAs(s.Now(), "15:04:05")
-	if v.who.role == anyone { // sign-in pages tell nothing
-		return f, nil
-	}
 	_, open, err := s.Records.Proposals(v.ctx(), rlc.Open, "", rlc.Page{Number: 1, Size: 1})
 	if err != nil {
 		return f, err
@@ -114,7 +111,8 @@ var done = map[string]string{
 	"run":       "The run has started. This page shows it when it is done.",
 }
 
-// bareFrame needs no store: errors and sign-in pages use it.
+// bareFrame needs no store and tells nothing: errors and the sign-in page use
+// it.
 func (s *server) bareFrame(v *visit, title string) ui.Frame {
 	f := ui.Frame{
 		Title: title, Assets: s.assets.prefix, Theme: v.theme, Flip: "dark",

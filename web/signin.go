@@ -269,11 +269,7 @@ func (s *server) login(v *visit) error {
 func (s *server) loginForm(v *visit, status int, view ui.Login) error {
 	view.Off = s.Token == ""
 	view.Provider, view.Back = s.Provider != nil, url.QueryEscape(view.Next)
-	f, err := s.frame(v, "Sign in", "")
-	if err != nil {
-		return err
-	}
-	return s.render(v, status, ui.LoginPage(f, view))
+	return s.render(v, status, ui.LoginPage(s.bareFrame(v, "Sign in"), view))
 }
 
 func address(r *http.Request) string {
