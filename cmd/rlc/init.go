@@ -21,67 +21,93 @@ import (
 )
 
 func initCommand() *cobra.Command {
-	var profile, out string
-	var services []string
+	var o starting
 	c := &cobra.Command{
-		Use:   "init --profile P --from-prometheus URL [--services S,…] --out DIR",
+		Use:   "init --profile P --from-prometheus URL [--services S,…] (--out DIR | --push)",
 		Short: "First policies, one for each service that the metrics name",
-		Long: `Looks at the last day of traffic and writes DIR/services/<service>/policy.yaml for
+		Long: `Looks at the last day of traffic and makes services/<service>/policy.yaml for
 each service it finds, six lines each: a quota for each caller, or for each procedure
 where that tells more of the traffic apart. Everything is in shadow: nothing is ever
 dropped by it. What was seen, and how sure it is, is told on stdout.
 
+--out writes the files to a folder; a policy that is there already is kept. --push
+commits them to the branch rlc/_init of the config repository that --config (or
+RLC_REPOSITORY_URL) names, and opens one review where a forge is configured. It
+refuses, with exit code 4, when a service has a policy already, or the branch holds
+something else.
+
 --profile is a built-in profile (rlc, grpc, http, envoy, istio) or a profile's file,
-which is then written to DIR/profiles. A policy that is there already is kept.`,
-		Example: "  rlc init --profile istio --from-prometheus http://prometheus:9090 --out limits",
+which is then written to profiles/ too.`,
+		Example: "  rlc init --profile istio --from-prometheus http://prometheus:9090 --out limits\n  rlc init --profile istio --config /etc/rlc/rlc.yaml --push",
 		Args:    cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			if out == "" {
-				return exit{exitInvalid, errors.New("--out is required: the folder to write to")}
-			}
-			p, err := profileOf(profile)
-			if err != nil {
-				return exit{exitInvalid, err}
-			}
-			url, _ := c.Flags().GetString("from-prometheus")
-			if err := c.Flags().Set("prometheus", url); err != nil {
-				return err
-			}
-			history, done, err := openHistory(c)
-			if err != nil {
-				return err
-			}
-			defer done()
-			s := starting{history: history, profile: p, now: time.Now().UTC(), progress: c.ErrOrStderr()}
-			found, err := s.look(c.Context(), services)
-			if err != nil {
-				return err
-			}
-			files, err := s.files(found, profile, out)
-			if err != nil {
-				return err
-			}
-			if err := writeFiles(out, files); err != nil {
-				return err
-			}
-			return report(c.OutOrStdout(), found, len(files), out)
-		},
+		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
 	historyFlags(c)
 	c.Flags().Lookup("prometheus").Hidden = true
-	c.Flags().String("from-prometheus", "", "the Prometheus to look at")
-	c.Flags().StringVar(&profile, "profile", "", "how the metrics name things: a built-in profile or a `file`")
-	c.Flags().StringSliceVar(&services, "services", nil, "only these services; default: all that the metrics name")
-	c.Flags().StringVar(&out, "out", "", "`folder` to write to: a checkout of the config repository, or a new one")
+	c.Flags().String("from-prometheus", "", "the Prometheus to look at; default: that of --config")
+	c.Flags().StringVar(&o.from, "profile", "", "how the metrics name things: a built-in profile or a `file`")
+	c.Flags().StringSliceVar(&o.services, "services", nil, "only these services; default: all that the metrics name")
+	c.Flags().StringVar(&o.out, "out", "", "`folder` to write to: a checkout of the config repository, or a new one")
+	c.Flags().BoolVar(&o.push, "push", false, "commit to a branch of the config repository, and open a review")
+	c.Flags().Lookup("config").Usage = "`file` of rlc serve: how to reach the Prometheus, the config repository and the forge"
 	return c
 }
 
-// starting is one look at a history source.
+// starting are the flags of rlc init, and one look at a history source.
 type starting struct {
+	from     string   // --profile
+	services []string // none: all that the metrics name
+	out      string
+	push     bool
+
 	history  *promhistory.Reader
 	profile  *rlc.Profile
 	now      time.Time
 	progress io.Writer
+}
+
+func (s *starting) run(c *cobra.Command) error {
+	if (s.out == "") == !s.push {
+		return exit{exitInvalid, errors.New("say either --out, the folder to write to, or --push")}
+	}
+	var err error
+	if s.profile, err = profileOf(s.from); err != nil {
+		return exit{exitInvalid, err}
+	}
+	url, _ := c.Flags().GetString("from-prometheus")
+	if err := c.Flags().Set("prometheus", url); err != nil {
+		return err
+	}
+	history, done, err := openHistory(c)
+	if err != nil {
+		return err
+	}
+	defer done()
+	s.history, s.now, s.progress = history, time.Now().UTC(), c.ErrOrStderr()
+	if s.push {
+		return s.publish(c)
+	}
+	names, err := s.names(c.Context())
+	if err != nil {
+		return err
+	}
+	found, err := s.look(c.Context(), names)
+	if err != nil {
+		return err
+	}
+	files, err := s.files(found, func(path string) bool {
+		_, err := os.Lstat(filepath.Join(s.out, path))
+		return err == nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := writeFiles(s.out, files); err != nil {
+		return err
+	}
+	tell(c.OutOrStdout(), found, "written")
+	_, err = fmt.Fprintf(c.OutOrStdout(), "%s written to %s, all in shadow. Commit them for review; rlc plan then shows the first quotas.\n", plural(len(files), "file"), s.out)
+	return err
 }
 
 // seen is what was found of one service.
@@ -90,19 +116,22 @@ type seen struct {
 	kept bool // its policy is there already
 }
 
-func (s *starting) look(ctx context.Context, names []string) ([]seen, error) {
+// names are the services to look at.
+func (s *starting) names(ctx context.Context) ([]string, error) {
 	if err := s.history.Check(ctx); err != nil {
 		return nil, err
 	}
-	if len(names) == 0 {
-		var err error
-		if names, err = s.history.Services(ctx, s.profile, s.now.Add(-24*time.Hour), s.now); err != nil {
-			return nil, err
-		}
+	if len(s.services) > 0 {
+		return s.services, nil
 	}
-	if len(names) == 0 {
-		return nil, fmt.Errorf("%w: the metrics of profile %s name no service in the last day; see rlc doctor", rlc.ErrNotFound, s.profile.Name)
+	names, err := s.history.Services(ctx, s.profile, s.now.Add(-24*time.Hour), s.now)
+	if err == nil && len(names) == 0 {
+		err = fmt.Errorf("%w: the metrics of profile %s name no service in the last day; see rlc doctor", rlc.ErrNotFound, s.profile.Name)
 	}
+	return names, err
+}
+
+func (s *starting) look(ctx context.Context, names []string) ([]seen, error) {
 	var all []seen
 	for i, name := range names {
 		fmt.Fprintf(s.progress, "%d of %d: %s\n", i+1, len(names), name)
@@ -116,27 +145,27 @@ func (s *starting) look(ctx context.Context, names []string) ([]seen, error) {
 }
 
 // files are the policies of what was found, and the profile where it is a file's,
-// without those that out has already.
-func (s *starting) files(found []seen, profile, out string) (rlc.Files, error) {
+// without those that are there already.
+func (s *starting) files(found []seen, there func(path string) bool) (rlc.Files, error) {
 	files := rlc.Files{}
 	for i := range found {
 		f := &found[i]
 		path := quotafile.PolicyPath(f.Name)
-		if _, err := os.Lstat(filepath.Join(out, path)); err == nil {
+		if there(path) {
 			f.kept = true
 			continue
 		}
 		files[path] = f.Policy(s.profile.Name, nil)
 	}
 	check := maps.Clone(files)
-	if strings.HasSuffix(profile, ".yaml") {
+	if strings.HasSuffix(s.from, ".yaml") {
 		path := "profiles/" + s.profile.Name + ".yaml"
-		data, err := readBounded(profile)
+		data, err := readBounded(s.from)
 		if err != nil {
 			return nil, err
 		}
 		check[path] = data
-		if _, err := os.Lstat(filepath.Join(out, path)); err != nil {
+		if !there(path) {
 			files[path] = data
 		}
 	}
@@ -146,18 +175,14 @@ func (s *starting) files(found []seen, profile, out string) (rlc.Files, error) {
 	return files, nil
 }
 
-// report tells what was seen and how sure it is.
-func report(w io.Writer, found []seen, written int, out string) error {
+// tell says what was seen and how sure it is.
+func tell(w io.Writer, found []seen, made string) {
 	for _, f := range found {
-		state := "written"
+		state := made
 		if f.kept {
 			state = "kept as it is"
 		}
-		each := "one counter"
-		if f.Each != "" {
-			each = "each " + f.Each
-		}
-		fmt.Fprintf(w, "%s: %s, %.4g/s in the last day, %s (%s)\n", f.Name, state, float64(f.Rate), each, f.Why)
+		fmt.Fprintf(w, "%s: %s, %s\n", f.Name, state, f.about())
 		if len(f.Doubts) == 0 {
 			fmt.Fprintln(w, "  sure: every check passed")
 		}
@@ -165,6 +190,13 @@ func report(w io.Writer, found []seen, written int, out string) error {
 			fmt.Fprintln(w, "  look:", d)
 		}
 	}
-	_, err := fmt.Fprintf(w, "%s written to %s, all in shadow. Commit them for review; rlc plan then shows the first quotas.\n", plural(written, "file"), out)
-	return err
+}
+
+// about is what was seen, in half a line.
+func (f seen) about() string {
+	each := "one counter"
+	if f.Each != "" {
+		each = "each " + f.Each
+	}
+	return fmt.Sprintf("%.4g/s in the last day, %s (%s)", float64(f.Rate), each, f.Why)
 }

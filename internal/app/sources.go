@@ -6,6 +6,7 @@ import (
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/gitsync"
+	"github.com/openrlc/rlc/gitsync/forge"
 	"github.com/openrlc/rlc/internal/config"
 	"github.com/openrlc/rlc/internal/promhistory"
 	"github.com/openrlc/rlc/internal/store"
@@ -37,23 +38,45 @@ func History(p config.Prometheus) (promhistory.Config, error) {
 	return c, err
 }
 
-// repositoryConfig is what the configuration says about the config repository.
+// repositoryConfig is what the configuration says about the config repository,
+// for the server that follows it.
 func (a *App) repositoryConfig() (gitsync.Config, error) {
-	r := a.Config.Repository
-	c := gitsync.Config{
-		URL: r.URL, Branch: r.Branch, Name: committer, Email: "rlc@localhost", Log: a.log,
-		Epoch: a.epoch.Load, Acting: a.leader.Load,
+	c, err := repositoryConfig(a.Config)
+	c.Log, c.Epoch, c.Acting = a.log, a.epoch.Load, a.leader.Load
+	if c.Dir != "" {
+		c.Fresh = a.Config.Poll
 	}
-	c.SigningKeyFile, c.SigningPassphraseFile = a.Config.Reviews.SigningKeyFile, a.Config.Reviews.SigningPassphraseFile
+	return c, err
+}
+
+func repositoryConfig(s config.Server) (gitsync.Config, error) {
+	r := s.Repository
+	c := gitsync.Config{URL: r.URL, Branch: r.Branch, Name: committer, Email: "rlc@localhost"}
+	c.SigningKeyFile, c.SigningPassphraseFile = s.Reviews.SigningKeyFile, s.Reviews.SigningPassphraseFile
 	if !gitsync.Remote(r.URL) {
 		return c, nil
 	}
-	c.Dir, c.Fresh = filepath.Join(a.Config.Data, "repository"), a.Config.Poll
+	c.Dir = filepath.Join(s.Data, "repository")
 	c.User, c.TokenFile, c.CAFile = r.User, r.TokenFile, r.CAFile
 	c.KeyFile, c.PassphraseFile, c.KnownHostsFile = r.KeyFile, r.PassphraseFile, r.KnownHostsFile
 	var err error
 	c.Networks, err = config.Networks(r.Networks)
 	return c, err
+}
+
+// Repository is what a configuration says about its config repository, and the
+// client of its forge, nil for none: for a command that runs beside the server.
+// dir is an empty folder for the mirror of a remote repository.
+func Repository(s config.Server, dir string) (gitsync.Config, forge.Forge, error) {
+	c, err := repositoryConfig(s)
+	if err != nil {
+		return c, nil, err
+	}
+	if c.Dir != "" {
+		c.Dir = dir
+	}
+	f, err := openForge(s, &c)
+	return c, f, err
 }
 
 // sketches are the records of history, which only the leader writes: another
