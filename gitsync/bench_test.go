@@ -3,6 +3,7 @@ package gitsync_test
 import (
 	"fmt"
 	"runtime"
+	"strconv"
 	"testing"
 
 	"github.com/openrlc/rlc"
@@ -10,12 +11,21 @@ import (
 	"github.com/openrlc/rlc/quotafile"
 )
 
-// BenchmarkPublish is the time of one publish in a repository of 1,000 services
-// with 20 quotas each, one quota changed, and the memory in use after it.
+// BenchmarkPublish is the time of one publish, one quota changed, in a
+// repository of so many services with 20 quotas each, and the memory in use
+// after it. A run that changes 1,000 services of 10,000:
+//
+//	go test -run - -bench Publish/10000 -benchtime 1000x ./gitsync
 func BenchmarkPublish(b *testing.B) {
-	names := make([]string, 1000)
+	for _, services := range []int{1000, 10_000} {
+		b.Run(strconv.Itoa(services), func(b *testing.B) { benchmarkPublish(b, services) })
+	}
+}
+
+func benchmarkPublish(b *testing.B, services int) {
+	names := make([]string, services)
 	for i := range names {
-		names[i] = fmt.Sprintf("service-%04d", i)
+		names[i] = fmt.Sprintf("service-%05d", i)
 	}
 	w := newWorld(b, names...)
 	files := rlc.Files{}

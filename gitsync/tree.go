@@ -38,7 +38,19 @@ type view struct {
 	log   *slog.Logger
 	dirs  map[plumbing.Hash]rlc.Files // files of folders read before, by tree; nil: read all
 	made  []plumbing.Hash             // objects written by this act
+	wide  []wideTree                  // trees of many entries, the newest last: one act asks for the same again and again
 }
+
+type wideTree struct {
+	hash    plumbing.Hash
+	entries []object.TreeEntry
+}
+
+// A tree of at least wideEntries is kept, the last wideTrees of them.
+const (
+	wideEntries = 256
+	wideTrees   = 4
+)
 
 // load reads an object of a kind, refusing one larger than limit.
 func (v *view) load(kind plumbing.ObjectType, h plumbing.Hash, limit int64) (plumbing.EncodedObject, error) {
@@ -68,10 +80,15 @@ func (v *view) commit(h plumbing.Hash) (*object.Commit, error) {
 	return c, nil
 }
 
-// entries reads a tree. The zero hash is an empty one.
+// entries reads a tree, for reading only. The zero hash is an empty one.
 func (v *view) entries(h plumbing.Hash) ([]object.TreeEntry, error) {
 	if h.IsZero() {
 		return nil, nil
+	}
+	for _, t := range v.wide {
+		if t.hash == h {
+			return t.entries, nil
+		}
 	}
 	o, err := v.load(plumbing.TreeObject, h, maxTree)
 	if err != nil {
@@ -80,6 +97,12 @@ func (v *view) entries(h plumbing.Hash) ([]object.TreeEntry, error) {
 	t := &object.Tree{}
 	if err := t.Decode(o); err != nil {
 		return nil, fmt.Errorf("%w: tree %s: %v", rlc.ErrInvalid, short(h), err)
+	}
+	if len(t.Entries) >= wideEntries {
+		if len(v.wide) == wideTrees {
+			v.wide = slices.Delete(v.wide, 0, 1)
+		}
+		v.wide = append(v.wide, wideTree{h, t.Entries})
 	}
 	return t.Entries, nil
 }
