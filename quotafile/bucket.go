@@ -45,9 +45,9 @@ func (p *parser) bucket(d *doc, n *yaml.Node, mode rlc.Mode, l layer) (*rlc.Buck
 	if m := d.mode(o.get("mode")); m != "" {
 		b.Mode = m
 	}
-	b.Algorithm = d.choiceOf(o.get("algorithm"), "algorithm", l.algorithm, rlc.Algorithms()...)
-	b.OnFailure = d.choiceOf(o.get("on_failure"), "on_failure", l.onFailure, rlc.FailLocal, rlc.FailOpen, rlc.FailClosed)
-	b.Scope = d.choiceOf(o.get("scope"), "scope", rlc.ScopeGlobal, rlc.ScopeGlobal, rlc.ScopeZone, rlc.ScopeRegion)
+	b.Algorithm = d.choiceOr(o.get("algorithm"), "algorithm", l.algorithm, rlc.Algorithms()...)
+	b.OnFailure = d.choiceOr(o.get("on_failure"), "on_failure", l.onFailure, rlc.FailLocal, rlc.FailOpen, rlc.FailClosed)
+	b.Scope = d.choiceOr(o.get("scope"), "scope", rlc.ScopeGlobal, rlc.ScopeGlobal, rlc.ScopeZone, rlc.ScopeRegion)
 	o.read("tier", func(n *yaml.Node) { b.Tier = d.tier(n) })
 	o.read("cost", func(n *yaml.Node) { b.Cost = d.cost(n) })
 	o.read("rollout", func(n *yaml.Node) {

@@ -55,13 +55,10 @@ func (o *object) need(key string) *yaml.Node {
 	return n
 }
 
-// read reads a key that may be left out, if this version acts on it; else it
-// checks it and refuses it by name.
+// read reads a key that may be left out.
 func (o *object) read(key string, read func(n *yaml.Node)) {
 	if n := o.get(key); n != nil {
-		before := len(o.d.problems)
 		read(n)
-		o.d.gate(n, key, before)
 	}
 }
 
@@ -193,6 +190,31 @@ func (d *doc) choice(n *yaml.Node, what string, words ...string) (string, bool) 
 		return "", false
 	}
 	return s, ok
+}
+
+// choiceOr is choice for a key that may be left out: missing where n is nil or
+// was refused.
+func (d *doc) choiceOr(n *yaml.Node, what, missing string, words ...string) string {
+	if n == nil {
+		return missing
+	}
+	if s, ok := d.choice(n, what, words...); ok {
+		return s
+	}
+	return missing
+}
+
+// has reports whether a mapping has one of these keys.
+func has(n *yaml.Node, keys ...string) bool {
+	if n == nil || n.Kind != yaml.MappingNode {
+		return false
+	}
+	for i := 0; i < len(n.Content); i += 2 {
+		if contains(keys, n.Content[i].Value) {
+			return true
+		}
+	}
+	return false
 }
 
 // number reads a plain decimal number that is not negative: digits, at most

@@ -36,7 +36,7 @@ func TestTheDocumentedExamplesAreValid(t *testing.T) {
 			"profiles/grpc.yaml": []byte(profile), "contracts/acme-2026.yaml": []byte(acme),
 		},
 	} {
-		c := quotafile.ParseUngated(files)
+		c := quotafile.Parse(files, nil)
 		if err := c.Valid(); err != nil || c.Service("checkout") == nil {
 			t.Errorf("%s: %v", name, err)
 		}

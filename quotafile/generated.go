@@ -2,7 +2,6 @@ package quotafile
 
 import (
 	"bytes"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -16,8 +15,8 @@ import (
 // million quotas. It returns false for any other file, valid or not; the YAML
 // parser then says what is wrong with it, if anything is. Both give the same
 // quotas for the files that this one reads.
-func readGenerated(data []byte, gates []string) (service string, lines []line, ok bool) {
-	r := generated{rest: data, gates: gates}
+func readGenerated(data []byte) (service string, lines []line, ok bool) {
+	r := generated{rest: data}
 	for r.peek("#") {
 		if !quotable(r.next()) {
 			return "", nil, false
@@ -54,9 +53,8 @@ func readGenerated(data []byte, gates []string) (service string, lines []line, o
 
 // generated is a file being read line by line.
 type generated struct {
-	rest  []byte
-	line  int      // lines read
-	gates []string // what the slow way refuses by name
+	rest []byte
+	line int // lines read
 }
 
 // next takes a line, without its end. It is nil where no complete line is left.
@@ -103,13 +101,13 @@ func (r *generated) quota(q *rlc.Quota) bool {
 	}
 	if r.peek(windowsPrefix) {
 		s, _ := after(r.next(), windowsPrefix)
-		if q.Windows, ok = generatedWindows(s); !ok || slices.Contains(r.gates, "windows") {
+		if q.Windows, ok = generatedWindows(s); !ok {
 			return false
 		}
 	}
 	if r.peek(hoursPrefix) {
 		s, _ := after(r.next(), hoursPrefix)
-		if q.Hours, ok = generatedHours(s); !ok || slices.Contains(r.gates, "hours") {
+		if q.Hours, ok = generatedHours(s); !ok {
 			return false
 		}
 	}
@@ -128,7 +126,7 @@ func (r *generated) word(prefix string, into *string) bool {
 	}
 	name, ok := scalarAfter(r.next(), prefix)
 	*into = name
-	return ok && plainSegment(strings.ToLower(name)) && !slices.Contains(r.gates, strings.TrimSpace(strings.TrimSuffix(prefix, ": ")))
+	return ok && plainSegment(strings.ToLower(name))
 }
 
 const (

@@ -37,7 +37,7 @@ type layer struct {
 
 // defaults reads defaults.yaml.
 func (p *parser) defaults(file string, data []byte) (layer, []rlc.Problem) {
-	d, o := p.open(file, kindDefaults, data, MaxFile)
+	d, o := open(file, kindDefaults, data, MaxFile)
 	if o == nil {
 		return layer{}, d.problems
 	}
@@ -95,8 +95,8 @@ func (p *parser) bucketDefaults(d *doc, n *yaml.Node, l *layer) {
 		return
 	}
 	l.mode = d.mode(o.get("mode"))
-	l.algorithm = d.choiceOf(o.get("algorithm"), "algorithm", "", rlc.Algorithms()...)
-	l.onFailure = d.choiceOf(o.get("on_failure"), "on_failure", "", rlc.FailLocal, rlc.FailOpen, rlc.FailClosed)
+	l.algorithm = d.choiceOr(o.get("algorithm"), "algorithm", "", rlc.Algorithms()...)
+	l.onFailure = d.choiceOr(o.get("on_failure"), "on_failure", "", rlc.FailLocal, rlc.FailOpen, rlc.FailClosed)
 	l.policy = p.policySpec(d, o.get("policy"))
 	l.guards = d.guards(o.get("guards"))
 	o.done()

@@ -21,20 +21,17 @@ const smallRatio = 100
 // {rate, burst}, {requests, per|window, …} or {concurrent, timeout}.
 func (d *doc) bucketLimit(n *yaml.Node, b *rlc.Bucket, timezone string) {
 	windowed := b.Algorithm == rlc.FixedWindow || b.Algorithm == rlc.SlidingWindow || b.Algorithm == rlc.SlidingLog
-	before := len(d.problems)
 	switch {
 	case has(n, "requests", "per", "reset", "window", "align"):
 		b.Window = d.window(n, b.Algorithm == rlc.FixedWindow || !windowed, timezone)
 		if b.Window != nil && !windowed {
 			d.refuse(n, "write algorithm: fixed_window, sliding_window or sliding_log, or {rate, burst}", "limit requests beside algorithm %s", b.Algorithm)
 		}
-		d.gate(n, "limit requests", before)
 	case has(n, "concurrent", "timeout"):
 		b.InFlight = d.inFlight(n)
 		if b.InFlight != nil && b.Algorithm != rlc.Concurrency {
 			d.refuse(n, "write algorithm: concurrency, or {rate, burst}", "limit concurrent beside algorithm %s", b.Algorithm)
 		}
-		d.gate(n, "limit concurrent", before)
 	default:
 		b.Limit = d.limit(n, "limit")
 		if b.Limit != nil && b.Algorithm == rlc.Concurrency {

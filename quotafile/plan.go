@@ -198,7 +198,6 @@ func (d *doc) autoMerge(n *yaml.Node) *rlc.AutoMerge {
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!bool" && n.Value == "false" {
 		return nil
 	}
-	before := len(d.problems)
 	o := d.object(n, "auto_merge")
 	if o == nil {
 		return nil
@@ -206,6 +205,5 @@ func (d *doc) autoMerge(n *yaml.Node) *rlc.AutoMerge {
 	var a rlc.AutoMerge
 	a.MaxChange, _ = d.within(o.need("max_change"), "max_change", 0.001, 1)
 	o.done()
-	d.gate(n, "auto_merge", before)
 	return &a
 }

@@ -16,7 +16,7 @@ import (
 // policy reads a policy.yaml and resolves it over defaults.yaml. The service
 // is nil when an error was found; its name is returned where it was readable.
 func (p *parser) policy(file string, data []byte, base layer) (*rlc.Service, string, []rlc.Problem) {
-	d, o := p.open(file, kindPolicy, data, MaxFile)
+	d, o := open(file, kindPolicy, data, MaxFile)
 	if o == nil {
 		return nil, "", d.problems
 	}
@@ -102,7 +102,6 @@ func (d *doc) capacity(n *yaml.Node) *rlc.Capacity {
 	if o == nil {
 		return nil
 	}
-	before := len(d.problems)
 	rate := func(key string) rlc.Rate {
 		r, ok := d.within(o.need(key), "capacity "+key, 0, rlc.MaxRate)
 		if ok && r == 0 {
@@ -126,9 +125,6 @@ func (d *doc) capacity(n *yaml.Node) *rlc.Capacity {
 		c.Evidence, _ = d.str(e, "evidence")
 	}
 	o.done()
-	if perInstance {
-		d.gate(n, "capacity per_instance", before)
-	}
 	return c
 }
 

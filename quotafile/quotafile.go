@@ -105,7 +105,6 @@ const quotasAlone = "quotas without a policy.yaml beside them"
 // parser carries what the files of one repository share.
 type parser struct {
 	check     rlc.CheckPolicy
-	gates     []string        // what is read and refused by name
 	folders   bool            // a file must stand in the folder or under the name that it names
 	alone     bool            // profiles and contracts are out of sight: references are not checked
 	profiles  map[string]bool // names that have a file, valid or not
@@ -116,7 +115,6 @@ type parser struct {
 func newParser(check rlc.CheckPolicy) *parser {
 	return &parser{
 		check:     check,
-		gates:     unsupported(),
 		folders:   true,
 		profiles:  map[string]bool{},
 		contracts: map[string]bool{},

@@ -25,7 +25,7 @@ type line struct {
 // ParseQuotas reads a quotas.yaml on its own. The quotas are nil when an error
 // was found; the service is returned wherever its name was readable.
 func ParseQuotas(file string, data []byte) (service string, quotas []rlc.Quota, problems []rlc.Problem) {
-	p := &parser{alone: true, gates: unsupported()}
+	p := &parser{alone: true}
 	return p.parseQuotas(file, data)
 }
 
@@ -44,7 +44,7 @@ func (p *parser) parseQuotas(file string, data []byte) (service string, quotas [
 // quotas reads a quotas.yaml.
 func (p *parser) quotas(file string, data []byte) (string, []line, []rlc.Problem) {
 	if len(data) <= MaxQuotasFile {
-		if service, lines, ok := readGenerated(data, p.gates); ok && p.inPlace(file, service) {
+		if service, lines, ok := readGenerated(data); ok && p.inPlace(file, service) {
 			return service, lines, nil
 		}
 	}
@@ -53,7 +53,7 @@ func (p *parser) quotas(file string, data []byte) (string, []line, []rlc.Problem
 
 // quotasByYAML reads any quotas.yaml.
 func (p *parser) quotasByYAML(file string, data []byte) (string, []line, []rlc.Problem) {
-	d, o := p.open(file, kindQuotas, data, MaxQuotasFile)
+	d, o := open(file, kindQuotas, data, MaxQuotasFile)
 	if o == nil {
 		return "", nil, d.problems
 	}

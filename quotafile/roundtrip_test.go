@@ -114,7 +114,7 @@ func TestQuotasSurviveARoundTrip(t *testing.T) {
 		if !reflect.DeepEqual(fast, slow) {
 			t.Fatalf("fast %+v\nslow %+v\n%s", fast, slow, data)
 		}
-		name, got, problems := quotafile.ParseQuotasUngated(data)
+		name, got, problems := quotafile.ParseQuotas("quotas.yaml", data)
 		if name != service || len(problems) > 0 || !reflect.DeepEqual(got, sorted(quotas)) {
 			t.Fatalf("%q %v\ngot  %+v\nwant %+v\n%s", name, problems, got, sorted(quotas), data)
 		}
@@ -204,8 +204,6 @@ func FuzzParse(f *testing.F) {
 			if len(c.Services) > 0 && c.Valid() != nil {
 				t.Fatalf("%s is in Services in spite of %v", path, c.Valid())
 			}
-			c = quotafile.ParseUngated(rlc.Files{path: data})
-			check(t, c.Problems)
 			for _, s := range c.Services {
 				for i := range s.Buckets {
 					valid(t, &s.Buckets[i])
@@ -214,7 +212,7 @@ func FuzzParse(f *testing.F) {
 		}
 		_, _, problems := quotafile.ParseQuotas("services/s/quotas.yaml", data)
 		check(t, problems)
-		service, quotas, problems := quotafile.ParseQuotasUngated(data)
+		service, quotas, problems := quotafile.ParseQuotas("quotas.yaml", data)
 		check(t, problems)
 		if len(problems) > 0 {
 			if quotas != nil {
@@ -222,7 +220,7 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		again, got, problems := quotafile.ParseQuotasUngated(quotafile.MarshalQuotas(service, quotas))
+		again, got, problems := quotafile.ParseQuotas("quotas.yaml", quotafile.MarshalQuotas(service, quotas))
 		if len(problems) > 0 || again != service || !reflect.DeepEqual(got, sorted(quotas)) {
 			t.Fatalf("%v\ngot  %q %+v\nwant %q %+v", problems, again, got, service, sorted(quotas))
 		}

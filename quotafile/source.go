@@ -31,7 +31,6 @@ const (
 // doc is one file being read, with what was found in it.
 type doc struct {
 	file     string
-	gates    []string // what is read and refused by name
 	problems []rlc.Problem
 }
 
@@ -54,13 +53,6 @@ func open(file, kind string, data []byte, limit int) (*doc, *object) {
 	if o == nil || !d.header(o, kind) {
 		return d, nil
 	}
-	return d, o
-}
-
-// open is open for a file that may hold what this version does not act on.
-func (p *parser) open(file, kind string, data []byte, limit int) (*doc, *object) {
-	d, o := open(file, kind, data, limit)
-	d.gates = p.gates
 	return d, o
 }
 

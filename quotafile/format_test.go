@@ -14,7 +14,7 @@ import (
 func utc(day, hour int) time.Time { return time.Date(2026, 11, day, hour, 0, 0, 0, time.UTC) }
 
 func TestBucketsSayHowTheyCount(t *testing.T) {
-	c := quotafile.ParseUngated(repo(map[string]string{"services/s/policy.yaml": `service: s
+	c := quotafile.Parse(repo(map[string]string{"services/s/policy.yaml": `service: s
 timezone: Europe/Paris
 defaults: {algorithm: sliding_window, on_failure: closed}
 buckets:
@@ -34,7 +34,7 @@ buckets:
   - {name: ratio, role: cap, algorithm: drop_ratio, policy: {kind: historical, schedule: hourly}}
   - {name: costs, role: cap, cost: {Refund: 5, from: 2}, rollout: {zones: [eu-west-1a, b]}, tier: {critical: ["payments/*"], batch: [etl]}}
   - {name: later, role: cap, cost: {from: response_header, name: x-cost, reserve: 10}}
-`}))
+`}), nil)
 	if err := c.Valid(); err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ buckets:
 }
 
 func TestServicesSayWhatIsPlanned(t *testing.T) {
-	c := quotafile.ParseUngated(repo(map[string]string{
+	c := quotafile.Parse(repo(map[string]string{
 		"defaults.yaml": `events: [{name: sale, from: 2026-11-01T00:00:00Z, until: 2026-11-02T00:00:00Z, multiply: 1.5}]
 freeze: [{cron: "0 0 20 12 *", for: 14d, allow: increases}]
 auto_merge: {max_change: 0.2}
@@ -106,7 +106,7 @@ sensitive: [api_key, caller]
 targets: [{kind: envoy-ratelimit, path: platform/ratelimit/a.yaml}]
 `,
 		"services/b/policy.yaml": "service: b\nbuckets: [{name: b}]\nauto_merge: false\n",
-	}))
+	}), nil)
 	if err := c.Valid(); err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestWhatBucketsAndPlansSayIsStrict(t *testing.T) {
 		plan + "auto_merge: true\n":                                                 "5:13: auto_merge: want keys and values",
 		plan + "capacity: {per_instance: 0, instances: x, rate: 5}\n":               `5:26: capacity per_instance is 0; leave capacity out where it is not known|5:43: unknown key "rate" in capacity`,
 	} {
-		c := quotafile.ParseUngated(rlc.Files{"services/s/policy.yaml": []byte(data)})
+		c := quotafile.Parse(rlc.Files{"services/s/policy.yaml": []byte(data)}, nil)
 		if got := strings.ReplaceAll(strings.Join(lines(errorsOf(c.Problems)), "|"), "services/s/policy.yaml:", ""); got != want {
 			t.Errorf("%s: got\n  %s\nwant\n  %s", data, got, want)
 		}
@@ -195,7 +195,7 @@ func TestCronsAreFiveFieldsWithinTheirBounds(t *testing.T) {
 		"": false, "* * * *": false, "* * * * * *": false, "60 * * * *": false, "* 24 * * *": false, "* * 0 * *": false, "* * * 13 *": false, "* * * * 8": false,
 		"-1 * * * *": false, "+1 * * * *": false, "5-1 * * * *": false, "*/0 * * * *": false, "*/ * * * *": false, "1,,2 * * * *": false, "@daily": false, "* * * JAN *": false,
 	} {
-		c := quotafile.ParseUngated(rlc.Files{"services/s/policy.yaml": []byte(policyHead + "buckets: [{name: b}]\nfreeze: [{cron: \"" + cron + "\", for: 1d}]\n")})
+		c := quotafile.Parse(rlc.Files{"services/s/policy.yaml": []byte(policyHead + "buckets: [{name: b}]\nfreeze: [{cron: \"" + cron + "\", for: 1d}]\n")}, nil)
 		if got := c.Valid() == nil; got != want {
 			t.Errorf("%q: valid %v, want %v", cron, got, want)
 		}
@@ -221,7 +221,7 @@ func TestQuotasCarryPlacesWindowsAndHours(t *testing.T) {
 			Hours:   &rlc.QuotaHours{From: utc(27, 5), Rates: []rlc.Rate{1.5, 2}}},
 		{Bucket: "b", Zone: "eu-west-1a", Limit: rlc.Limit{Rate: 10, Burst: 20}},
 	}
-	_, got, problems := quotafile.ParseQuotasUngated([]byte(text))
+	_, got, problems := quotafile.ParseQuotas("quotas.yaml", []byte(text))
 	if len(problems) > 0 || !reflect.DeepEqual(got, want) {
 		t.Errorf("%q\ngot  %+v\nwant %+v", lines(problems), got, want)
 	}
@@ -257,7 +257,7 @@ func TestPlacesWindowsAndHoursAreStrict(t *testing.T) {
 		"    hours: {from: 2026-11-27T00:00:00Z, rates: [.nan]}\n":                                         `8:49: rate: ".nan" is not a plain decimal number; write a plain decimal such as 1500 or 0.5`,
 		"  - {bucket: b, rate: 1, burst: 1, region: eu}\n  - {bucket: b, rate: 1, burst: 1, region: eu}\n": `9:5: quota "b@eu" is given twice: first at line 8; remove one`,
 	} {
-		_, quotas, problems := quotafile.ParseQuotasUngated([]byte(quota + data))
+		_, quotas, problems := quotafile.ParseQuotas("quotas.yaml", []byte(quota+data))
 		if got := strings.ReplaceAll(strings.Join(lines(problems), "|"), "quotas.yaml:", ""); got != want || quotas != nil {
 			t.Errorf("%s: got\n  %s\nwant\n  %s", data, got, want)
 		}
@@ -276,50 +276,9 @@ func TestManyGeneratedHoursAreRead(t *testing.T) {
 	}
 	data := quotafile.MarshalQuotas("s", quotas)
 	for name, text := range map[string]string{"as written": string(data), "by YAML": "# a person's comment\n" + string(data) + "\n"} {
-		_, got, problems := quotafile.ParseQuotasUngated([]byte(text))
+		_, got, problems := quotafile.ParseQuotas("quotas.yaml", []byte(text))
 		if len(problems) > 0 || len(got) != len(quotas) {
 			t.Errorf("%s: %d quotas, %v", name, len(got), lines(problems))
-		}
-	}
-}
-
-// Each gate names what the examples of config.md hold; one that refuses nothing
-// is dead.
-func TestEveryGateRefuses(t *testing.T) {
-	policies := map[string]string{
-		"tier": "tier: {batch: [x]}", "cost": "cost: {Refund: 5}", "rollout": "rollout: {zones: [a]}",
-		"limit requests":   "algorithm: fixed_window\n    limit: {requests: 1, per: day}",
-		"limit concurrent": "algorithm: concurrency\n    limit: {concurrent: 1}",
-	}
-	plans := map[string]string{
-		"capacity per_instance": "capacity: {per_instance: 1, instances: x}", "aliases": "aliases: [{caller: a, was: b}]",
-		"events":   "events: [{name: x, from: 2026-11-27T00:00:00Z, until: 2026-11-28T00:00:00Z, multiply: 2}]",
-		"failover": "failover: [{lose: a, to: {b: 1}}]", "freeze": `freeze: [{cron: "0 0 1 1 *", for: 1d}]`, "sensitive": "sensitive: [a]",
-		"targets": "targets: [{kind: envoy-ratelimit, path: a.yaml}]", "auto_merge": "auto_merge: {max_change: 0.2}",
-	}
-	quotas := map[string]string{
-		"region": "region: eu", "zone": "zone: eu-a", "windows": "windows: [{from: 2026-11-27T00:00:00Z, until: 2026-11-28T00:00:00Z, rate: 2, burst: 2}]",
-		"hours": "hours: {from: 2026-11-27T00:00:00Z, rates: [1]}",
-	}
-	for _, gate := range quotafile.Unsupported() {
-		var data string
-		switch key, value, word := strings.Cut(gate, " "); {
-		case policies[gate] != "":
-			data = policyHead + "buckets:\n  - name: b\n    " + policies[gate] + "\n"
-		case plans[gate] != "":
-			data = policyHead + "buckets: [{name: b}]\n" + plans[gate] + "\n"
-		case quotas[gate] != "":
-			data = quotasHead + "  - bucket: b\n    rate: 1\n    burst: 1\n    " + quotas[gate] + "\n"
-		case word:
-			data = policyHead + "buckets:\n  - {name: b, " + key + ": " + value + "}\n"
-		}
-		file, kind := "services/s/policy.yaml", "policy"
-		if quotas[gate] != "" {
-			file, kind = "services/s/quotas.yaml", "quotas"
-		}
-		c := quotafile.Parse(rlc.Files{file: []byte(data)}, nil)
-		if got := strings.Join(lines(c.Problems), "|"); !strings.Contains(got, ": "+gate+": not supported by this version") {
-			t.Errorf("%s in a %s: %q", gate, kind, got)
 		}
 	}
 }
