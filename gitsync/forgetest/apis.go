@@ -93,6 +93,11 @@ func (s *Server) pull(v *review) map[string]any {
 		"head":     map[string]any{"ref": v.branch, "sha": v.head, "repo_id": 1, "repo": map[string]any{"id": 1, "full_name": Repo}},
 		"base":     map[string]any{"ref": "main", "repo_id": 1, "repo": map[string]any{"id": 1, "full_name": Repo}},
 	}
+	labels := []any{}
+	for i, l := range v.labels {
+		labels = append(labels, map[string]any{"id": i + 1, "name": l})
+	}
+	m["labels"] = labels
 	if v.state != forge.Open {
 		m["state"], m["closed_at"] = "closed", v.at.Format(time.RFC3339)
 	}
@@ -261,7 +266,7 @@ func (s *Server) rest(w http.ResponseWriter, r *http.Request, call string, at []
 
 func (s *Server) mr(v *review) map[string]any {
 	m := map[string]any{
-		"id": v.number + 1000, "iid": v.number, "title": v.title, "description": v.body, "state": "opened", "sha": v.head,
+		"id": v.number + 1000, "iid": v.number, "title": v.title, "description": v.body, "state": "opened", "sha": v.head, "labels": slices.Concat([]string{}, v.labels),
 		"source_branch": v.branch, "target_branch": "main", "source_project_id": 1, "target_project_id": 1,
 		"web_url": fmt.Sprintf("%s/%s/-/merge_requests/%d", s.URL, Repo, v.number),
 	}

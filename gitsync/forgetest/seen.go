@@ -27,3 +27,29 @@ func (s *Server) Statuses(commit string) []forge.Status {
 	defer s.mu.Unlock()
 	return slices.Clone(s.status[commit])
 }
+
+// Review is the newest review of a branch as the forge holds it; false where
+// there never was one.
+func (s *Server) Review(branch string) (forge.Review, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, v := range slices.Backward(s.reviews) {
+		if v.branch == branch {
+			return forge.Review{Number: v.number, Branch: v.branch, Commit: v.head, State: v.state, Title: v.title, Body: v.body,
+				Labels: slices.Clone(v.labels), By: v.by, At: v.at}, true
+		}
+	}
+	return forge.Review{}, false
+}
+
+// SetLabels gives a branch's open review these labels and no others, as a person
+// does.
+func (s *Server) SetLabels(branch string, labels ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, v := range s.reviews {
+		if v.branch == branch && v.state == forge.Open {
+			v.labels = labels
+		}
+	}
+}

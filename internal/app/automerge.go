@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/internal/review"
 	"github.com/openrlc/rlc/internal/stat"
+	"github.com/openrlc/rlc/internal/store"
 	"github.com/openrlc/rlc/policies"
 	"github.com/openrlc/rlc/quotafile"
 )
@@ -17,11 +20,16 @@ import (
 // mergeActor is in whose name automatic merging accepts.
 const mergeActor = "rlc auto-merge"
 
+// askedToMerge is the act of asking a forge to merge a proposal.
+const askedToMerge = "proposal.auto_merge"
+
 // merging remembers what the follower did, so that a standing refusal is not
-// reckoned anew with every poll. The follower alone uses it.
+// reckoned anew with every poll. Its fields but the counter are the follower's
+// alone.
 type merging struct {
-	looked string          // which proposals, on which head, in which minute
-	asked  map[string]bool // commits that a forge was asked to merge
+	woken  atomic.Uint64   // messages of the forge: a label may be gone
+	looked string          // which proposals, on which head, in which minute, after how many messages
+	asked  map[string]bool // commits that a forge was asked to merge: whether it agreed
 }
 
 // mergeOpen merges the open proposals that need no person. A failure keeps the
@@ -31,13 +39,13 @@ func (a *App) mergeOpen(ctx context.Context, open []rlc.Proposal) {
 	if desired == nil || !a.leads.Load() || a.mayAct() != nil {
 		return
 	}
-	key := head.Hash + " " + time.Now().UTC().Truncate(time.Minute).String()
+	key := fmt.Sprint(head.Hash, time.Now().Unix()/60, a.merging.woken.Load())
 	open = slices.DeleteFunc(slices.Clone(open), func(p rlc.Proposal) bool {
 		svc := desired.Service(p.Service)
 		return p.State != rlc.Open || svc == nil || svc.AutoMerge == nil
 	})
 	for _, p := range open {
-		key += " " + p.ID + p.Commit
+		key += " " + p.ID + " " + p.Commit
 	}
 	if len(open) == 0 || key == a.merging.looked {
 		return
@@ -136,37 +144,55 @@ func (a *App) monthAgo(ctx context.Context, service string, now time.Time) (map[
 }
 
 // lastMerge is when a proposal of the service last merged by itself; zero for
-// never, as far as the newest hundred accepted tell.
+// never, as far as the newest hundred accepted tell. What a forge merged is in
+// the name of whoever the forge says; that RLC asked for it stands in the audit
+// log.
 func (a *App) lastMerge(ctx context.Context, service string) (last time.Time, err error) {
 	all, _, err := a.Records.Proposals(ctx, rlc.Accepted, service, rlc.Page{Number: 1, Size: 100})
+	if err != nil {
+		return last, err
+	}
 	for _, p := range all {
-		if p.Actor == mergeActor && p.Decided.After(last) {
+		if !p.Decided.After(last) {
+			continue
+		}
+		itself := p.Actor == mergeActor
+		if !itself && a.reviews.OnForge() {
+			if itself, err = a.asked(ctx, p); err != nil {
+				return last, err
+			}
+		}
+		if itself {
 			last = p.Decided
 		}
 	}
-	return last, err
+	return last, nil
 }
 
+// asked reports whether RLC asked the forge to merge p as it was accepted. One
+// that a person merged after the forge refused RLC counts as well: the next one
+// then waits longer than it need.
+func (a *App) asked(ctx context.Context, p rlc.Proposal) (bool, error) {
+	rows, _, err := a.Records.AuditLog(ctx, rlc.AuditFilter{Actor: mergeActor, Action: askedToMerge, Object: p.ID}, rlc.Page{Number: 1, Size: 100})
+	return slices.ContainsFunc(rows, func(e rlc.AuditEntry) bool {
+		return e.Object == p.ID && strings.HasSuffix(e.Detail, contentOf(p))
+	}), err
+}
+
+// contentOf is what an audit row names a proposal's content by.
+func contentOf(p rlc.Proposal) string { return "; content " + p.Content }
+
 // merge accepts p in the name of automatic merging: exactly the commit whose
-// content was judged. On a forge the forge merges it, under its own rules.
+// content was judged. On a forge the forge merges it, under its own rules; that
+// it was asked is on record before it is, so that no crash hides a merge from
+// the next proposal's turn.
 func (a *App) merge(ctx context.Context, p rlc.Proposal, because string) error {
 	now := time.Now().UTC()
 	audit := &rlc.AuditEntry{At: now, Actor: mergeActor, Action: "proposal.accepted", Object: p.ID,
-		Detail: fmt.Sprintf("%s: %s; content %s", p.Service, because, p.Content)}
+		Detail: p.Service + ": " + because + contentOf(p)}
 	records := a.Records.Fenced(a.epoch.Load())
 	if a.reviews.OnForge() {
-		if a.merging.asked[p.Commit] {
-			return nil
-		}
-		audit.Action = "proposal.auto_merge"
-		if err := a.reviews.Merge(ctx, p); err != nil {
-			return err
-		}
-		if a.merging.asked == nil {
-			a.merging.asked = map[string]bool{}
-		}
-		a.merging.asked[p.Commit] = true
-		return records.SetProposal(ctx, p, audit)
+		return a.mergeOnForge(ctx, records, p, audit)
 	}
 	if _, err := a.Repo.Accept(ctx, p, mergeActor); err != nil {
 		return err
@@ -177,4 +203,28 @@ func (a *App) merge(ctx context.Context, p rlc.Proposal, because string) error {
 	}
 	a.Nudge()
 	return a.summaries.rebuild(ctx, a, []string{p.Service})
+}
+
+// mergeOnForge asks once for each commit, again only where the forge refused:
+// it may wait for checks by itself.
+func (a *App) mergeOnForge(ctx context.Context, records *store.DB, p rlc.Proposal, audit *rlc.AuditEntry) error {
+	done, before := a.merging.asked[p.Commit]
+	if done {
+		return nil
+	}
+	if !before {
+		audit.Action = askedToMerge
+		if err := records.SetProposal(ctx, p, audit); err != nil {
+			return err
+		}
+	}
+	err := a.reviews.Merge(ctx, p)
+	if a.merging.asked == nil {
+		a.merging.asked = map[string]bool{}
+	}
+	a.merging.asked[p.Commit] = err == nil
+	if err == nil {
+		a.Nudge()
+	}
+	return err
 }

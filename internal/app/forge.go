@@ -198,7 +198,11 @@ func (a *App) closeReview(ctx context.Context, p rlc.Proposal) {
 
 // hook is what the forge may send.
 func (a *App) hook() web.Hook {
-	h := web.Hook{Kind: a.Config.Forge.Kind, Wake: func() { a.reviews.Wake(); a.Nudge() }}
+	h := web.Hook{Kind: a.Config.Forge.Kind, Wake: func() {
+		a.merging.woken.Add(1)
+		a.reviews.Wake()
+		a.Nudge()
+	}}
 	if file := a.Config.Forge.WebhookSecretFile; file != "" {
 		h.Secret = func() (string, error) { return forge.ReadSecret(file) }
 	}
