@@ -19,7 +19,8 @@ type Counter interface {
 // safe for use by many goroutines.
 type Set interface {
 	// Take asks every counter for cost tokens and charges all when all admit,
-	// in one atomic step. A cost of 0 is a peek and leaves no trace. Now is in
+	// in one atomic step. A cost below 0 is a peek at that cost above 0, and 0
+	// one at 1: it leaves no trace. Now is in
 	// microseconds on the enforcer's clock; a shared store goes by its own.
 	// An error means that the store did not answer and nothing is known: the
 	// enforcer then decides as the buckets' on_failure says. An error that

@@ -40,7 +40,7 @@ type Request struct {
 	Caller, Procedure string
 	Attributes        rlc.Attributes // not changed, not kept
 	Cost              int64          // tokens; 0 and less mean 1, more than rlc.MaxRate means that
-	Peek              bool           // look only: nothing is charged or counted, and Cost plays no part
+	Peek              bool           // look only: answered as a request of that Cost would be, and nothing is charged or counted
 }
 
 // Decision is the answer to one request. What it points to is shared and not

@@ -66,9 +66,18 @@ func TestACostIsPerProcedureOrSettledAfterwards(t *testing.T) {
 		{"Refund", enforcer.Drop, 4},
 		{"Get", enforcer.Admit, 3},
 	} {
-		if d := one(e, as(c.procedure), 1); d.Outcome != c.want || d.Remaining != c.left {
+		// A look sees what the request will meet, and what is left before it.
+		look := e.Decide(enforcer.Request{Service: "s", Attributes: as(c.procedure), Peek: true})
+		d := one(e, as(c.procedure), 1)
+		if d.Outcome != c.want || d.Remaining != c.left {
 			t.Errorf("request %d: %+v", i, d)
 		}
+		if look.Outcome != c.want || look.RetryAfter != d.RetryAfter {
+			t.Errorf("a look before request %d: %+v", i, look)
+		}
+	}
+	if look := e.Decide(enforcer.Request{Service: "s", Attributes: as("Get"), Cost: 4, Peek: true}); look.Outcome != enforcer.Drop {
+		t.Errorf("a look at a cost of 4 with 3 left: %+v", look)
 	}
 	query := func(caller string) enforcer.Decision {
 		return one(e, rlc.Attributes{"caller": caller, "procedure": "Query"}, 1)

@@ -204,7 +204,7 @@ func (e *Enforcer) takeStages(w *world, at instant, cost int64, peek bool, h *he
 func (e *Enforcer) ask(w *world, st *stage, at instant, cost int64, peek bool, v *verdict) Set {
 	n := cost * st.cost
 	if peek {
-		n = 0
+		n = -n
 	}
 	if st.ratio != nil && st.ratio.ask(w, st, at, n, peek, v) {
 		return nil // counted by the loop: there is nothing to give back

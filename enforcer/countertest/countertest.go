@@ -199,6 +199,24 @@ func peek(t *testing.T, o Options, k kind) {
 	if got := take(t, s, now(), 0); got.OK() || got.Wait <= 0 {
 		t.Errorf("peek at an empty counter: %+v", got)
 	}
+
+	// Of five tokens, a dear request takes three: as many again are not there.
+	s = c.Set([]gcra.Charge{{Bucket: "dear", Limit: k.limit(t, 5)}})
+	if got := take(t, s, now(), -5); !got.OK() || got.Remaining != 5 {
+		t.Errorf("peek at all there is: %+v", got)
+	}
+	if got := take(t, s, now(), -6); got.OK() || got.Remaining != 5 || got.Wait != gcra.Forever {
+		t.Errorf("peek at more than there ever is: %+v", got)
+	}
+	take(t, s, now(), 3)
+	for cost, want := range map[int64]bool{-3: false, -2: true, -1: true, 0: true} {
+		if got := take(t, s, now(), cost); got.OK() != want || got.Remaining != 2 {
+			t.Errorf("peek at %d with two left: %+v", -cost, got)
+		}
+	}
+	if !take(t, s, now(), 2).OK() {
+		t.Error("a peek took what was left")
+	}
 }
 
 func shared(t *testing.T, o Options, k kind) {

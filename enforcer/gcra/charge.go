@@ -11,8 +11,11 @@ type Charge struct {
 	Bucket string // the bucket's own space of counters, unique in the store
 	Key    string // the counter within it; "" for a bucket without keys
 	Limit  Limit
-	Max    int  // live counters that the bucket may have; 0: no bound
-	Share  bool // beyond Max: true, one counter for all the rest; false, admit
+	// Max is how many live counters the bucket may have in this process; 0: no
+	// bound. Beyond it, Share has one counter for all the rest; without it they
+	// are admitted. A store elsewhere bounds its counters by their expiry.
+	Max   int
+	Share bool
 }
 
 // Tally is a store's answer for one request over all its charges, in their

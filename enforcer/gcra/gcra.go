@@ -72,8 +72,8 @@ type Verdict struct {
 
 // Take asks the counter s under the limit l for cost tokens at now, and returns
 // the counter as it is afterwards. A refused request changes nothing that later
-// requests see. A cost of 0 or less is a peek: OK says whether a request of
-// cost 1 would be admitted, and nothing is charged.
+// requests see. A cost below 0 is a peek: OK says whether a request of
+// that cost above 0 would be admitted, and nothing is charged; 0 is a peek at 1.
 //
 // Time never runs back: a now before s.At counts as s.At. Only where s.At is
 // ahead by more than two refills or windows (and more than a second) was the
@@ -116,10 +116,7 @@ func (l *Limit) takeTokens(s *State, now, cost int64) Verdict {
 	if at < s.At {
 		s.Debt, s.At = debt, at // the clock was set back: to be remembered even by a refusal
 	}
-	peek := cost <= 0
-	if peek {
-		cost = 1
-	}
+	cost, peek := looked(cost)
 	free := l.burst - debt
 	if cost > l.burst/micro {
 		return Verdict{Remaining: free / micro, Wait: Forever}
@@ -136,6 +133,14 @@ func (l *Limit) takeTokens(s *State, now, cost int64) Verdict {
 		v.Remaining = (free - cost*micro) / micro
 	}
 	return v
+}
+
+// looked is the cost that is asked for, and whether it is only looked at.
+func looked(cost int64) (asked int64, peek bool) {
+	if cost > 0 {
+		return cost, false
+	}
+	return max(-cost, 1), true
 }
 
 // refilled is a bucket at now under l, without a charge.

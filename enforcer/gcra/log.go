@@ -15,10 +15,7 @@ func (l *Limit) takeLog(kept *State, now, cost int64) Verdict {
 	if l.logAt(&s, now); s.At < kept.At {
 		*kept = s // the clock was set back: to be remembered even by a refusal
 	}
-	peek := cost <= 0
-	if peek {
-		cost = 1
-	}
+	cost, peek := looked(cost)
 	free := max(l.burst-s.Debt, 0)
 	switch {
 	case cost > l.burst/micro:

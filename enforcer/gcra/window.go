@@ -5,10 +5,7 @@ import "math/bits"
 // takeFixed is Take for a fixed window.
 func (l *Limit) takeFixed(s *State, now, cost int64) Verdict {
 	l.fixedAt(s, now)
-	peek := cost <= 0
-	if peek {
-		cost = 1
-	}
+	cost, peek := looked(cost)
 	free := max(l.burst-s.Debt, 0)
 	if cost > l.burst/micro {
 		return Verdict{Remaining: free / micro, Wait: Forever}
@@ -63,10 +60,7 @@ func (l *Limit) windowAt(s *State, now int64) {
 // if its requests had come evenly spread.
 func (l *Limit) takeSliding(s *State, now, cost int64) Verdict {
 	l.slidingAt(s, now)
-	peek := cost <= 0
-	if peek {
-		cost = 1
-	}
+	cost, peek := looked(cost)
 	free := max(l.burst-s.Debt-proportion(s.Prev, s.End-s.At, l.length), 0)
 	switch {
 	case cost > l.burst/micro:

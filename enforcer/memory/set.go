@@ -36,8 +36,8 @@ func (m *Memory) Set(charges []gcra.Charge) *Set {
 }
 
 // Take asks every counter for cost tokens at now, in microseconds on a clock
-// that all calls share, and charges all when all admit. A cost of 0 is a peek,
-// which makes no counter. The error is always nil.
+// that all calls share, and charges all when all admit. A cost of 0 is a peek at
+// 1 and one below 0 at -cost, which makes no counter. The error is always nil.
 func (s *Set) Take(_ context.Context, now, cost int64) (gcra.Tally, error) {
 	if len(s.charges) == 1 {
 		return s.takeOne(now, cost), nil

@@ -136,11 +136,11 @@ func encode(bucket, key string) string {
 // one atomic step where they lie on one server, else by reserving on every
 // shard at once and giving back where one refused. Keys that are leased are
 // asked first; where one of them refuses, the others are not asked and count as
-// admitting. A cost of 0 is a peek, past the leases.
+// admitting. A cost of 0 is a peek at 1 and one below 0 at -cost, past the leases.
 func (s *Set) Take(ctx context.Context, now, cost int64) (gcra.Tally, error) {
 	op := opTake
 	if cost <= 0 {
-		op, cost = opPeek, 1
+		op, cost = opPeek, max(-cost, 1)
 	}
 	if t, never := s.never(); never {
 		return t, nil
@@ -228,7 +228,7 @@ func (s *Set) ask(ctx context.Context, op string, now, cost int64, which uint64,
 		all = all && a.ok()
 	}
 	if op == opPeek {
-		cost = 0
+		cost = -cost
 	}
 	first := bits.TrailingZeros64(which)
 	for i, q := first, 0; i < len(s.parts); i++ {
@@ -290,7 +290,10 @@ func (p *part) verdict(numbers []int64, cost int64) gcra.Verdict {
 	l := &p.charge.Limit
 	now, of := numbers[1], numbers[2:]
 	if l.Kind() == gcra.SlidingLog {
-		asked := max(cost, 1)
+		asked := cost
+		if cost < 0 {
+			asked = -cost
+		}
 		free := max(l.Burst()-of[0], 0)
 		switch {
 		case asked > l.Burst():
