@@ -124,7 +124,7 @@ func (s *server) caller(v *visit) error {
 		return err
 	}
 	view := ui.Caller{
-		Head: ui.Head{Margin: "Caller", Title: name}, Pager: v.pager(page, len(shown), len(all)),
+		Head: ui.Head{Margin: "Caller", Title: name}, Section: "Limits on its requests", About: "Counted by enforcers in 24 h; limits as live, else as desired.", Pager: v.pager(page, len(shown), len(all)),
 		Grid: ui.Grid{Caption: "Limits on " + name, Columns: []ui.Column{{Label: "Service"}, {Label: "Quota"}, {Label: "Mode"}, {Label: "Limit", Class: "num"}, {Label: "Offered 24 h", Class: "num"}, {Label: "Refused", Class: "num"}, {Label: "Would be", Class: "num"}, {Label: "Owner"}, {Label: ""}}},
 	}
 	_, desired := s.Truths.Desired()

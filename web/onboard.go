@@ -55,6 +55,28 @@ func (l FirstLimit) confidence() ui.Sign {
 	return ui.Sign{Level: "warn", After: "low"}
 }
 
+// lookPatience is how long history may take: the rest of patience is for the
+// page that says what was seen by then.
+const lookPatience = patience * 3 / 4
+
+// look reads history, one look at a time: plans have a turn of their own.
+func (s *server) look(v *visit, name string) (Sighting, error) {
+	if !s.looking.TryLock() {
+		return Sighting{}, fault{status: http.StatusServiceUnavailable, detail: "Another look at history is under way. Try again in a few seconds."}
+	}
+	defer s.looking.Unlock()
+	ctx, cancel := context.WithTimeout(v.ctx(), lookPatience)
+	defer cancel()
+	seen, err := s.Onboarding.Look(ctx, name)
+	switch {
+	case err == nil || errors.Is(err, rlc.ErrNotFound) || errors.Is(err, rlc.ErrConflict) || v.ctx().Err() != nil:
+		return seen, err
+	case ctx.Err() != nil:
+		return seen, fault{status: http.StatusServiceUnavailable, title: "Too much history for a page", detail: "What " + name + " sends could not be looked at within " + lookPatience.String() + ". rlc init --from-prometheus has no such limit, nor have runs: a policy.yaml written by hand gets its limits from the next one."}
+	}
+	return seen, fault{status: http.StatusServiceUnavailable, title: "History cannot be read", detail: "Nothing can be suggested for " + name + ": " + plain(err) + "."}
+}
+
 // onboard is /services/{service}/onboard.
 func (s *server) onboard(v *visit) error {
 	name := v.r.PathValue("service")
@@ -65,11 +87,7 @@ func (s *server) onboard(v *visit) error {
 	if s.Onboarding == nil {
 		return missing("service", name)
 	}
-	if !s.planning.TryLock() {
-		return fault{status: http.StatusServiceUnavailable, detail: "Another look at history is under way. Try again in a few seconds."}
-	}
-	seen, err := s.Onboarding.Look(v.ctx(), name)
-	s.planning.Unlock()
+	seen, err := s.look(v, name)
 	if err != nil {
 		return err
 	}
@@ -77,9 +95,9 @@ func (s *server) onboard(v *visit) error {
 	if err != nil {
 		return err
 	}
-	each := "one counter for all"
+	each := "One counter for all"
 	if seen.Each != "" {
-		each = "one quota for each " + seen.Each
+		each = "One quota for each " + seen.Each
 	}
 	view := ui.Onboard{
 		Head: ui.Head{Margin: "No policy yet", Title: name, Facts: []ui.Link{{Text: "seen through profile " + seen.Profile}}}, Post: serviceURL(name) + "/onboard", CanAct: v.may(), SignIn: "/login?next=" + query(v.r.URL.RequestURI()), Policy: seen.Policy,
@@ -166,16 +184,26 @@ func (s *server) unmanaged(v *visit) error {
 		}
 		return sheet(v, "unmanaged", []string{"service"}, rows)
 	}
-	view := ui.Caller{Head: ui.Head{Margin: "Without a policy", Title: "Unmanaged services", Facts: []ui.Link{{Text: "all services", URL: "/services"}}}, Pager: v.pager(page, len(cut(fit, page)), len(fit)),
+	view := ui.Caller{Head: ui.Head{Margin: "Without a policy", Title: "Unmanaged services", Facts: []ui.Link{{Text: "all services", URL: "/services"}}}, Section: "Seen in metrics", About: "Services that the metrics of the last day name. Onboarding starts in shadow: nothing is dropped.", Pager: v.pager(page, len(cut(fit, page)), len(fit)),
 		Grid:    ui.Grid{Caption: "Unmanaged services", Columns: []ui.Column{{Label: "Service"}, {Label: ""}}},
 		Verdict: []ui.Part{{Text: plural(len(names), "service has", "services have") + " traffic and no policy: nothing limits them."}},
 	}
 	for _, n := range cut(fit, page) {
 		view.Grid.Rows = append(view.Grid.Rows, []ui.Cell{{Text: n}, {Text: "Onboard", URL: serviceURL(n) + "/onboard"}})
 	}
-	view.Note = "As the metrics' labels named them on " + v.time(at).Text + "."
+	view.Note = "As the metrics' labels named them on " + v.time(at).Text + "; looked for every five minutes."
+	if at.IsZero() {
+		view.Verdict, view.Note = []ui.Part{{Text: "Nobody has looked yet which services have traffic and no policy."}}, ""
+	}
 	if len(fit) == 0 {
-		view.Empty = &ui.Empty{Title: "None", Reason: "Every service that metrics of the last day name has a policy.", Query: "rlc init --from-prometheus URL --profile P --out DIR", Fix: ui.Link{Text: "All services", URL: "/services"}}
+		because := "Every service that metrics of the last day name has a policy."
+		switch {
+		case at.IsZero():
+			because = "Metrics are asked within seconds after the server's start."
+		case q != "":
+			because = "No name of a service without a policy has this in it."
+		}
+		view.Empty = &ui.Empty{Title: "None", Reason: because, Query: "rlc init --from-prometheus URL --profile P --out DIR", Fix: ui.Link{Text: "All services", URL: "/services"}}
 	}
 	if err != nil {
 		view.Note = "Not every profile could be asked: " + plain(err) + "."

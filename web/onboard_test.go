@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/openrlc/rlc"
@@ -43,7 +45,7 @@ func TestAServiceWithoutAPolicyIsOnboardedIntoShadow(t *testing.T) {
 	h := f.handler(t)
 	holds(t, h, "/services", "unmanaged 2", "/services?show=unmanaged")
 	holds(t, h, "/services?show=unmanaged", "2 services have traffic and no policy", `href="/services/ledger/onboard"`)
-	holds(t, h, "/services/ledger/onboard", "210 req/s and has no limit", "one quota for each caller", "2 quotas, 1 of them with high confidence", "390", "low", "retention is 9 days", "service: ledger", "to put it in shadow")
+	holds(t, h, "/services/ledger/onboard", "210 req/s and has no limit", "One quota for each caller", "2 quotas, 1 of them with high confidence", "390", "low", "retention is 9 days", "service: ledger", "to put it in shadow")
 	if w := get(h, "/services/nosuch/onboard"); w.Code != http.StatusNotFound {
 		t.Errorf("an unknown service: %d", w.Code)
 	}
@@ -59,5 +61,57 @@ func TestAServiceWithoutAPolicyIsOnboardedIntoShadow(t *testing.T) {
 	}
 	if want := []string{`onboard ledger owners ["team-money" "team-risk"] by token`}; !slices.Equal(f.done(), want) {
 		t.Errorf("done %q, want %q", f.done(), want)
+	}
+}
+
+// slow is a source of history that never answers; what it saw by then, it
+// tells where partial.
+type slow struct {
+	sightings
+	partial bool
+	began   chan struct{}
+}
+
+func (s *slow) Look(ctx context.Context, name string) (web.Sighting, error) {
+	close(s.began)
+	<-ctx.Done()
+	if s.partial {
+		seen, err := s.sightings.Look(ctx, name)
+		seen.Limits, seen.Doubts = nil, []string{"limits are missing here"}
+		return seen, err
+	}
+	return web.Sighting{}, fmt.Errorf("look at %s: %w", name, ctx.Err())
+}
+
+// A look that takes too long ends with a page that says so, or with what was
+// seen by then, before the request is given up; plans go on meanwhile.
+func TestALongLookEndsWithAPageAndStopsNoPlan(t *testing.T) {
+	for partial, want := range map[bool]string{
+		false: "What ledger sends could not be looked at within 15s",
+		true:  "limits are missing here",
+	} {
+		f := newFixture(t)
+		history := &slow{sightings: sightings{f}, partial: partial}
+		c := f.config()
+		c.Onboarding = history
+		h, err := web.New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Test(t, func(t *testing.T) {
+			history.began = make(chan struct{})
+			page := make(chan string)
+			go func() { page <- get(h, "/services/ledger/onboard").Body.String() }()
+			<-history.began
+			if w := get(h, "/services/ledger/onboard"); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "Another look at history is under way") {
+				t.Errorf("a second look: %d", w.Code)
+			}
+			if w := post(h, "/api/v1/plan", `{"service":"checkout"}`, nil); w.Code != http.StatusOK {
+				t.Errorf("a plan during a look: %d %s", w.Code, w.Body)
+			}
+			if got := <-page; !strings.Contains(got, want) {
+				t.Errorf("partial %t: want %q in\n%s", partial, want, got)
+			}
+		})
 	}
 }

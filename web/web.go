@@ -115,6 +115,7 @@ type server struct {
 	logins   logins
 	assets   assets
 	planning sync.Mutex // held while one plan is computed
+	looking  sync.Mutex // held while one service without a policy is looked at
 	fleets   fleets
 }
 

@@ -236,7 +236,10 @@ func (s *server) refusedTiles(v *visit, e *explained, seen counts) ([]ui.Tile, e
 	r := e.quota
 	c := seen[r.id()]
 	limit := ui.Tile{Label: "Limit", Figure: limitText(r.force()), Unit: "req/s", From: "desired, not live yet"}
-	if r.live != nil {
+	switch {
+	case r.force() == nil:
+		limit = ui.Tile{Label: "Limit", Figure: "—", From: "none yet: nothing is refused"}
+	case r.live != nil:
 		limit.From = "live in snapshot " + e.truth.live.String()
 	}
 	tiles := []ui.Tile{

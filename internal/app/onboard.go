@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/enforcer"
 	"github.com/openrlc/rlc/gitsync"
 	"github.com/openrlc/rlc/policies"
 	"github.com/openrlc/rlc/quotafile"
@@ -25,8 +26,12 @@ type spotted struct {
 	err     error
 }
 
-// spotEvery is how often metrics are asked which services they name.
-const spotEvery = 5 * time.Minute
+// spotEvery is how often metrics are asked which services they name; spotAgain
+// is after how long, where that failed.
+const (
+	spotEvery = 5 * time.Minute
+	spotAgain = time.Minute
+)
 
 // most first limits that are computed for a page.
 const mostSuggested = 200
@@ -54,7 +59,7 @@ func (a *App) spot(ctx context.Context) {
 	now := time.Now().UTC()
 	_, c := a.Desired()
 	s.mu.Lock()
-	due := now.Sub(s.at) >= spotEvery
+	due := now.Sub(s.at) >= spotEvery || s.err != nil && now.Sub(s.at) >= spotAgain
 	s.mu.Unlock()
 	if c == nil || !due {
 		return
@@ -75,7 +80,8 @@ func (a *App) spot(ctx context.Context) {
 			errs = append(errs, fmt.Errorf("profile %s: %w", profile, err))
 		}
 		for _, name := range names {
-			if found[name] == "" {
+			// Our enforcers count what has no policy under one name.
+			if found[name] == "" && name != enforcer.Other {
 				found[name] = profile
 			}
 		}
@@ -105,7 +111,9 @@ func (a *App) sight(ctx context.Context, name string, now time.Time) (Sighted, *
 }
 
 // Look is what a first run would make of a service that has no policy. It
-// reads four weeks of history.
+// reads four weeks of history and keeps what it read, as a run does: the first
+// run reads only what is new. Where ctx ends first, limits are missing and a
+// doubt says so.
 func (a *App) Look(ctx context.Context, name string) (web.Sighting, error) {
 	now := time.Now().UTC().Truncate(time.Minute)
 	one, p, err := a.sight(ctx, name, now)
@@ -139,7 +147,11 @@ func (a *App) Look(ctx context.Context, name string) (web.Sighting, error) {
 		out.Limits = append(out.Limits, row)
 		return nil
 	})
-	if err != nil {
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		out.Doubts = append(out.Doubts, "four weeks of its history take longer to read than a page may: limits are missing here, and the first run, which has minutes, proposes them")
+	default:
 		out.Doubts = append(out.Doubts, "history cannot be read whole: "+err.Error())
 	}
 	slices.SortStableFunc(out.Limits, func(x, y web.FirstLimit) int {

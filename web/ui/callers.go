@@ -17,6 +17,8 @@ type Cell struct {
 // Caller is the page /callers/{caller}.
 type Caller struct {
 	Head    Head
+	Section string // heading of the table
+	About   string // what its numbers are
 	Verdict []Part
 	Tiles   []Tile
 	Note    string
