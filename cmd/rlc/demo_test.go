@@ -113,6 +113,7 @@ func TestDemoShowsTheWholeLoop(t *testing.T) {
 	}
 
 	d.scripts()
+	d.acts()
 
 	d.stop()
 	if _, err := os.Stat(filepath.Join(data, "url")); err == nil {
