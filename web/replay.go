@@ -86,6 +86,10 @@ func (x *replayed) wire(matcher *match.Matcher, histories []rlc.History, own map
 		limit, ok := own[id]
 		if !ok {
 			l := r.force()
+			if l == nil && r.bucket != nil && r.bucket.Window != nil {
+				as := r.bucket.Window.Limit()
+				l = &as
+			}
 			if l == nil {
 				return 0, false
 			}

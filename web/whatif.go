@@ -126,10 +126,11 @@ func whatIf(v *visit, r *row, h rlc.History) (*ui.WhatIf, error) {
 		return view, nil
 	}
 	view.Answer = answerParts(v, limit, atMost, &b)
-	if force := r.force(); force != nil && *force != limit {
-		now := backtest.FromHistory(h, *force)
-		view.Answer = append(view.Answer, ui.Part{Text: " Today’s " + limitText(force) + " would have dropped " + atLeast(&now) + " in " + plural(len(now.Episodes), "episode", "episodes") + "."})
+	now, err := today(r, h, limit)
+	if err != nil {
+		return nil, err
 	}
+	view.Answer = append(view.Answer, now...)
 	view.Notes = []string{"Replayed over " + trim(float64(len(h.Hours))/24, 1) + " days of stored history. What is left out is left out of the statistic; the replay counts everything."}
 	if t := sight(h.Step); t != "" {
 		view.Notes = append(view.Notes, t)
