@@ -51,25 +51,10 @@ func audited(t *testing.T, a *app.App, action string) (out []string) {
 	return out
 }
 
-// Traffic without a policy becomes a policy in shadow, and a review of its
-// first limits, through the pages of a real server.
-func TestTrafficWithoutAPolicyIsOnboardedAndItsLimitsAreProposed(t *testing.T) {
-	dir := t.TempDir()
-	a := open(t, dir, rlc.Files{"services/checkout/policy.yaml": policy("checkout", "")}, nil)
-	defer func() {
-		if t.Failed() {
-			names, at, err := a.Unmanaged()
-			t.Logf("without a policy: %q at %s: %v", names, at, err)
-		}
-	}()
-	eventually(t, "search is seen without a policy", func() bool {
-		names, _, err := a.Unmanaged()
-		return err == nil && len(names) == 1 && names[0] == "search"
-	})
-	if page := get(t, a.URL+"/services?show=unmanaged"); !strings.Contains(page, "1 service has traffic and no policy") || !strings.Contains(page, `href="/services/search/onboard"`) {
-		t.Errorf("the list of unmanaged services:\n%s", page)
-	}
-
+// firstLimit is what a look suggests for search, the only service without a
+// policy.
+func firstLimit(t *testing.T, a *app.App) rlc.Limit {
+	t.Helper()
 	// web peaks at 40/s each noon; its limit is the peak × 1.30 headroom = 52/s.
 	seen, err := a.Look(t.Context(), "search")
 	if err != nil {
@@ -80,17 +65,33 @@ func TestTrafficWithoutAPolicyIsOnboardedAndItsLimitsAreProposed(t *testing.T) {
 	}
 	first := seen.Limits[0]
 	if first.Key.String() != "caller=web" || first.Peak < 39 || first.Peak > 40 || first.Days < 28 || first.Coverage < 0.99 || first.Limit == nil || first.Limit.Rate < 51 || first.Limit.Rate > 52.5 {
-		t.Errorf("the first limit: %+v %+v", first, first.Limit)
-	}
-	if page := get(t, a.URL+"/services/search/onboard"); !strings.Contains(page, "One quota for each caller") || !strings.Contains(page, "1 of them with high confidence") {
-		t.Errorf("the page that onboards:\n%s", page)
+		t.Fatalf("the first limit: %+v %+v", first, first.Limit)
 	}
 	for name, want := range map[string]error{"nosuch": rlc.ErrNotFound, "checkout": rlc.ErrConflict} {
 		if _, err := a.Look(t.Context(), name); !errors.Is(err, want) {
 			t.Errorf("a look at %s: %v, want %v", name, err, want)
 		}
 	}
+	return *first.Limit
+}
 
+// Traffic without a policy becomes a policy in shadow, and a review of its
+// first limits, through the pages of a real server.
+func TestTrafficWithoutAPolicyIsOnboardedAndItsLimitsAreProposed(t *testing.T) {
+	dir := t.TempDir()
+	a := open(t, dir, rlc.Files{"services/checkout/policy.yaml": policy("checkout", "")}, nil)
+	eventually(t, "search is seen without a policy", func() bool {
+		names, _, err := a.Unmanaged()
+		return err == nil && len(names) == 1 && names[0] == "search"
+	})
+	if page := get(t, a.URL+"/services?show=unmanaged"); !strings.Contains(page, "1 service has traffic and no policy") || !strings.Contains(page, `href="/services/search/onboard"`) {
+		t.Errorf("the list of unmanaged services:\n%s", page)
+	}
+
+	first := firstLimit(t, a)
+	if page := get(t, a.URL+"/services/search/onboard"); !strings.Contains(page, "One quota for each caller") || !strings.Contains(page, "1 of them with high confidence") {
+		t.Errorf("the page that onboards:\n%s", page)
+	}
 	if to := submit(t, a, "/services/search/onboard", url.Values{"owners": {"team-search, team-web"}}); to != "/proposals?service=search&done=onboarded" {
 		t.Errorf("onboarding leads to %s", to)
 	}
@@ -115,8 +116,8 @@ func TestTrafficWithoutAPolicyIsOnboardedAndItsLimitsAreProposed(t *testing.T) {
 		}
 		return len(p) == 1 && p[0].State == rlc.Open
 	})
-	if len(proposed.Changes) != 1 || proposed.Changes[0].New == nil || *proposed.Changes[0].New != *first.Limit {
-		t.Errorf("proposed %+v, the look had suggested %+v", proposed.Changes, first.Limit)
+	if len(proposed.Changes) != 1 || proposed.Changes[0].New == nil || *proposed.Changes[0].New != first {
+		t.Errorf("proposed %+v, the look had suggested %+v", proposed.Changes, first)
 	}
 	_, desired := a.Desired()
 	if mode := desired.Service("search").Buckets[0].Mode; mode != rlc.Shadow {
