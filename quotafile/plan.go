@@ -2,7 +2,7 @@ package quotafile
 
 import (
 	"math"
-	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -184,13 +184,35 @@ func (d *doc) targets(n *yaml.Node) (all []rlc.Target) {
 }
 
 // ownPath reports whether a rendered file may stand there: a YAML file inside
-// the repository that is none of its own.
+// the repository that is none of its own, under a name that every file system
+// keeps as it is.
 func ownPath(p string) bool {
-	if path.Clean(p) != p || path.IsAbs(p) || strings.HasPrefix(p, "..") || strings.ContainsAny(p, `\:`) || !strings.HasSuffix(p, ".yaml") {
+	low := strings.ToLower(p)
+	if !strings.HasSuffix(p, ".yaml") || kindOf(low) != "" || strings.HasPrefix(low, servicesDir+"/") {
 		return false
 	}
-	top, _, _ := strings.Cut(p, "/")
-	return kindOf(p) == "" && top != servicesDir && !strings.HasPrefix(top, ".")
+	for name := range strings.SplitSeq(p, "/") {
+		stem, _, _ := strings.Cut(strings.ToLower(name), ".")
+		if !portable(name) || slices.Contains(devices, stem) {
+			return false
+		}
+	}
+	return true
+}
+
+// devices are names that Windows keeps for itself, whatever follows their dot.
+var devices = strings.Fields("con prn aux nul com1 com2 com3 com4 com5 com6 com7 com8 com9 lpt1 lpt2 lpt3 lpt4 lpt5 lpt6 lpt7 lpt8 lpt9")
+
+// portable reports whether name is letters, digits, - and _ with dots inside.
+func portable(name string) bool {
+	for i, c := range []byte(name) {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '_', c == '-' && i > 0, c == '.' && i > 0:
+		default:
+			return false
+		}
+	}
+	return name != "" && len(name) <= 100 && !strings.HasSuffix(name, ".")
 }
 
 // autoMerge reads false, or {max_change}.

@@ -134,6 +134,9 @@ func (o *checking) edit(ctx context.Context) (checks.Edit, error) {
 	if err != nil {
 		return checks.Edit{}, err
 	}
+	if len(was) == 0 && len(is) == 0 && len(misnamed) == 0 {
+		return checks.Edit{}, exit{exitInvalid, fmt.Errorf("%w: %s is no config repository: neither commit has a file that rlc reads, such as services/NAME/policy.yaml; name the clone with --repo", rlc.ErrInvalid, g.dir)}
+	}
 	check := policies.Builtin().Check
 	after := quotafile.Parse(is, check)
 	after.Problems = append(misnamed, after.Problems...)

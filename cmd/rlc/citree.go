@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -39,8 +40,19 @@ func (g repository) git(ctx context.Context, stdin io.Reader, args ...string) ([
 	return out, nil
 }
 
-// commit is the hash that a name leads to, "" where it leads to none.
+// commit is the hash that a name leads to, "" where it leads to none. Branches
+// go before tags of the same name, and a remote's before those made here: who may
+// push a tag does not choose what an edit is compared with.
 func (g repository) commit(ctx context.Context, name string) string {
+	for _, kind := range []string{"refs/remotes/", "refs/heads/"} {
+		if hash := g.resolve(ctx, kind+name); hash != "" {
+			return hash
+		}
+	}
+	return g.resolve(ctx, name)
+}
+
+func (g repository) resolve(ctx context.Context, name string) string {
 	out, err := g.git(ctx, nil, "rev-parse", "--verify", "--quiet", "--end-of-options", name+"^{commit}")
 	if err != nil {
 		return ""
@@ -81,68 +93,87 @@ func (g repository) between(ctx context.Context, base, head string) (from, to st
 
 func short(commit string) string { return commit[:min(12, len(commit))] }
 
-// files are the config repository's files at a commit. Symlinks are left out, as
-// RLC leaves them out. A file that nobody reads and somebody surely meant (.yml)
-// is a problem.
+// files are the config repository's files at a commit. What nobody reads and
+// somebody surely meant is a problem: a file called .yml, and a symlink, which a
+// program that reads a checkout would follow and RLC does not.
 func (g repository) files(ctx context.Context, commit string) (rlc.Files, []rlc.Problem, error) {
-	tree, err := g.git(ctx, nil, "ls-tree", "-r", "-z", "--full-tree", commit)
+	tree, err := g.git(ctx, nil, "ls-tree", "-r", "-l", "-z", "--full-tree", commit)
 	if err != nil {
 		return nil, nil, err
 	}
+	files := rlc.Files{}
 	var names []string
 	var problems []rlc.Problem
 	var ask bytes.Buffer
 	for entry := range strings.SplitSeq(string(tree), "\x00") {
 		about, name, _ := strings.Cut(entry, "\t")
-		f := strings.Fields(about) // mode, type, hash
-		if len(f) != 3 || !strings.HasPrefix(f[0], "100") {
+		f := strings.Fields(about) // mode, type, hash, size
+		if len(f) != 4 {
+			continue
+		}
+		if f[0] == "120000" && leads(name) {
+			problems = append(problems, rlc.Problem{File: name, Line: 1, Column: 1, Message: "a symlink, which RLC does not follow in the config repository", Hint: "commit the file itself"})
+		}
+		if !strings.HasPrefix(f[0], "100") {
 			continue
 		}
 		if stem, yml := strings.CutSuffix(name, ".yml"); yml && quotafile.Reads(stem+".yaml") {
 			problems = append(problems, rlc.Problem{File: name, Line: 1, Column: 1, Message: "nobody reads this file", Hint: "rename it to " + path.Base(stem) + ".yaml"})
 		}
-		if quotafile.Reads(name) {
-			names = append(names, name)
-			fmt.Fprintln(&ask, f[2])
+		if !quotafile.Reads(name) {
+			continue
 		}
+		size, err := strconv.Atoi(f[3])
+		if err != nil {
+			return nil, nil, fmt.Errorf("git ls-tree: %s: %w", name, err)
+		}
+		if limit := quotafile.SizeLimit(name); size > limit { // the validator refuses it by name
+			files[name] = bytes.Repeat([]byte{'#'}, limit+1)
+			continue
+		}
+		names = append(names, name)
+		fmt.Fprintln(&ask, f[2])
 	}
 	if len(names) == 0 {
-		return rlc.Files{}, problems, nil
+		return files, problems, nil
 	}
 	out, err := g.git(ctx, &ask, "cat-file", "--batch")
 	if err != nil {
 		return nil, nil, err
 	}
-	files, err := blobs(bufio.NewReader(bytes.NewReader(out)), names)
-	return files, problems, err
+	return files, problems, blobs(bufio.NewReader(bytes.NewReader(out)), names, files)
 }
 
-// blobs reads what git cat-file --batch answers: "hash type size", the bytes and
-// a line's end, for each name in turn. Of a file beyond its limit one byte more
-// is kept, so that the validator refuses it by name.
-func blobs(r *bufio.Reader, names []string) (rlc.Files, error) {
-	files := rlc.Files{}
+// leads reports whether a symlink of this name would stand for what is read.
+func leads(name string) bool {
+	top, _, _ := strings.Cut(name, "/")
+	return quotafile.Reads(name) || slices.Contains([]string{"services", "profiles", "contracts"}, top)
+}
+
+// blobs adds to files what git cat-file --batch answers: "hash type size", the
+// bytes and a line's end, for each name in turn.
+func blobs(r *bufio.Reader, names []string, files rlc.Files) error {
 	for _, name := range names {
 		line, err := r.ReadString('\n')
 		if err != nil {
-			return nil, fmt.Errorf("git cat-file: %s: %w", name, err)
+			return fmt.Errorf("git cat-file: %s: %w", name, err)
 		}
 		f := strings.Fields(line)
 		if len(f) != 3 {
-			return nil, fmt.Errorf("git cat-file: %s: %s", name, strings.TrimSpace(line))
+			return fmt.Errorf("git cat-file: %s: %s", name, strings.TrimSpace(line))
 		}
 		size, err := strconv.Atoi(f[2])
-		if err != nil {
-			return nil, fmt.Errorf("git cat-file: %s: %w", name, err)
+		if err != nil || size > quotafile.SizeLimit(name) {
+			return fmt.Errorf("git cat-file: %s: size %s", name, f[2])
 		}
-		data := make([]byte, min(size, quotafile.SizeLimit(name)+1))
+		data := make([]byte, size)
 		if _, err := io.ReadFull(r, data); err != nil {
-			return nil, fmt.Errorf("git cat-file: %s: %w", name, err)
+			return fmt.Errorf("git cat-file: %s: %w", name, err)
 		}
-		if _, err := r.Discard(size - len(data) + 1); err != nil {
-			return nil, fmt.Errorf("git cat-file: %s: %w", name, err)
+		if _, err := r.Discard(1); err != nil {
+			return fmt.Errorf("git cat-file: %s: %w", name, err)
 		}
 		files[name] = data
 	}
-	return files, nil
+	return nil
 }

@@ -41,7 +41,8 @@ func staleTargets(dir string) (stale []rlc.Problem, err error) {
 			case errors.Is(err, fs.ErrNotExist):
 				p.Message = fmt.Sprintf("the target of service %q is not rendered yet", s.Name)
 			case err != nil:
-				return nil, err
+				p.Warning = false
+				p.Message, p.Hint = fmt.Sprintf("the target of service %q cannot be written here: %v", s.Name, err), "name another path in the policy"
 			case bytes.Equal(have, want):
 				continue
 			case !envoyconfig.Written(have):
@@ -61,12 +62,12 @@ func staleTargets(dir string) (stale []rlc.Problem, err error) {
 
 // readTarget reads a rendered file, of which no more than rlc would write.
 func readTarget(root *os.Root, path string) ([]byte, error) {
-	info, err := root.Stat(filepath.FromSlash(path))
+	info, err := root.Lstat(filepath.FromSlash(path))
 	if err != nil {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() || info.Size() > 64<<20 {
-		return nil, fmt.Errorf("target %s is no plain file below 64 MiB", path)
+		return nil, errors.New("it is no plain file below 64 MiB")
 	}
 	return root.ReadFile(filepath.FromSlash(path))
 }
