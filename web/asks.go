@@ -1,16 +1,21 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/enforcer/match"
 	"github.com/openrlc/rlc/web/ui"
 )
 
@@ -141,28 +146,94 @@ func (s *server) formAsk(v *visit) error {
 	if err != nil {
 		return err
 	}
-	if t.service == nil || t.service.Bucket(bucket) == nil {
-		return missing("bucket", bucket)
-	}
-	rate, err := strconv.ParseFloat(v.r.PostFormValue("rate"), 64)
-	if err != nil || !(rate > 0) || rate > rlc.MaxRate {
-		return invalid("rate must be a number of requests per second above 0")
-	}
-	reason, err := reasonOf(v.r.PostFormValue("reason"))
+	rate, err := s.askedRate(t, bucket, key, v.r.PostFormValue("rate"))
 	if err != nil {
+		return err
+	}
+	reason := v.r.PostFormValue("reason")
+	if strings.TrimSpace(reason) == "" {
+		return invalid("An ask needs a reason: the owners of the service decide by it.")
+	}
+	if reason, err = reasonOf(reason); err != nil {
 		return err
 	}
 	if !s.logins.take("ask "+v.who.name, askPace) {
 		return fault{status: http.StatusTooManyRequests, detail: fmt.Sprintf("That is more than %d a minute. Try again in a minute.", askPace)}
 	}
-	at := s.Now().UTC()
-	e := rlc.AuditEntry{ID: "ask-" + reference(), At: at, Actor: v.who.name, Action: askAct, Object: bucketURL(name, bucket, key), Detail: strconv.FormatFloat(rate, 'f', -1, 64) + " req/s: " + reason}
-	n := rlc.Notice{ID: e.ID, Kind: "ask", Service: name, At: at, Text: v.who.name + " asks for " + strconv.FormatFloat(rate, 'f', -1, 64) + " req/s on " + rlc.QuotaID(bucket, key) + ": " + reason}
+	s.asking.Lock() // a form sent twice at once is one ask
+	defer s.asking.Unlock()
+	stand, err := s.asks(v.ctx(), name)
+	if err != nil {
+		return err
+	}
+	same := func(a ask) bool {
+		return a.actor == v.who.name && a.bucket == bucket && a.key.Equal(key) && a.rate == rate && a.reason == reason
+	}
+	if slices.ContainsFunc(stand, same) {
+		return v.back(local(v.r.PostFormValue("back")), "asked")
+	}
+	number, at := strconv.FormatFloat(float64(rate), 'f', -1, 64), s.Now().UTC()
+	e := rlc.AuditEntry{ID: "ask-" + reference(), At: at, Actor: v.who.name, Action: askAct, Object: bucketURL(name, bucket, key), Detail: number + " req/s: " + reason}
+	n := rlc.Notice{ID: e.ID, Kind: "ask", Service: name, At: at, Text: v.who.name + " asks for " + number + " req/s on " + rlc.QuotaID(bucket, key) + ": " + reason}
 	if err := s.Acts.Ask(v.ctx(), e, n); err != nil {
 		return err
 	}
 	return v.back(local(v.r.PostFormValue("back")), "asked")
 }
+
+// askedRate reads the rate that somebody asks for, and checks that it is more
+// than the limit in force of a quota that the bucket can have.
+func (s *server) askedRate(t *truth, bucket string, key rlc.Key, text string) (rlc.Rate, error) {
+	if t.service == nil {
+		return 0, missing("bucket", bucket)
+	}
+	i := slices.IndexFunc(t.service.Buckets, func(b rlc.Bucket) bool { return b.Name == bucket })
+	if i < 0 {
+		return 0, missing("bucket", bucket)
+	}
+	if err := keyFits(&t.service.Buckets[i], key); err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(n > 0) || n > rlc.MaxRate {
+		return 0, invalid("rate must be a number of requests per second above 0")
+	}
+	_, desired := s.Truths.Desired()
+	_, live := s.Truths.Live()
+	t.lay(desired, live, nil)
+	r := t.hit(match.Hit{Bucket: i, Key: key})
+	if l := r.force(); l != nil && n <= float64(l.Rate) {
+		return 0, invalid("%s is not above the limit in force, %s req/s", text, strconv.FormatFloat(float64(l.Rate), 'f', -1, 64))
+	}
+	return rlc.Rate(n), nil
+}
+
+// mostValue is how many bytes a value of an asked key may have.
+const mostValue = 256
+
+// keyFits reports what keeps a bucket from having a quota of this key.
+func keyFits(b *rlc.Bucket, key rlc.Key) error {
+	for name := range key {
+		if !slices.Contains(b.Each, name) {
+			return invalid("bucket %s has no quota by %q: it counts by %s", b.Name, clipped(name), cmp.Or(strings.Join(b.Each, ", "), "nothing"))
+		}
+	}
+	for _, name := range b.Each {
+		value := key[name]
+		switch {
+		case value == "":
+			return invalid("the key names no %s, which bucket %s counts by", name, b.Name)
+		case len(value) > mostValue:
+			return invalid("%s is longer than %d bytes", name, mostValue)
+		case !utf8.ValidString(value) || strings.ContainsFunc(value, func(r rune) bool { return !unicode.IsPrint(r) }):
+			return invalid("%s must be printable text", name)
+		}
+	}
+	return nil
+}
+
+// clipped is the beginning of a text that nothing bounds.
+func clipped(s string) string { return s[:min(len(s), 40)] }
 
 // formAnswer is POST /services/{service}/asks/{id}/answer: an owner's word that
 // ends an ask.
@@ -171,7 +242,11 @@ func (s *server) formAnswer(v *visit) error {
 		return err
 	}
 	name, id := v.r.PathValue("service"), v.r.PathValue("id")
-	reason, err := reasonOf(v.r.PostFormValue("reason"))
+	reason := v.r.PostFormValue("reason")
+	if strings.TrimSpace(reason) == "" {
+		return invalid("An answer needs a reason: it is all that whoever asked is told.")
+	}
+	reason, err := reasonOf(reason)
 	if err != nil {
 		return err
 	}
