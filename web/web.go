@@ -141,7 +141,7 @@ func New(c Config) (http.Handler, error) {
 		mux.Handle(r.method+" "+r.path, s.serve(r))
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.unrouted(mux, w, r) })
-	return s.secure(compress(mux)), nil
+	return s.secure(compress(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { mux.ServeHTTP(w, unsecret(r)) }))), nil
 }
 
 // Server returns an http.Server for h with every limit set: slow, large or

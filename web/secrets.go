@@ -1,0 +1,75 @@
+package web
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// secrets are parameters that people put into addresses though nothing reads
+// them there; in lower case.
+var secrets = []string{"token", "access_token", "password", "secret", "api_key"}
+
+// unsecret takes parameters that hold secrets out of a request's query before
+// any page sees it: what a page links to, repeats in a form or sends on to the
+// sign-in then cannot hold them.
+func unsecret(r *http.Request) *http.Request {
+	query, next := withoutSecrets(r.URL.RawQuery), r.Referer()
+	if query == r.URL.RawQuery && !strings.Contains(next, "?") {
+		return r
+	}
+	r = r.Clone(r.Context())
+	r.URL.RawQuery = query
+	r.RequestURI = r.URL.RequestURI()
+	if next != "" {
+		r.Header.Set("Referer", addressWithoutSecrets(next))
+	}
+	return r
+}
+
+// withoutSecrets is a query without the pairs that hold secrets, the others as
+// they were. An address in the value of another parameter (next, back) loses
+// its own.
+func withoutSecrets(query string) string {
+	if query == "" {
+		return ""
+	}
+	var kept []string
+	for pair := range strings.SplitSeq(query, "&") {
+		name, value, _ := strings.Cut(pair, "=")
+		plain, err := url.QueryUnescape(name)
+		if err != nil || strings.Contains(pair, ";") {
+			continue // no page can read it
+		}
+		if slices.Contains(secrets, strings.ToLower(strings.TrimSpace(plain))) {
+			continue
+		}
+		if to, err := url.QueryUnescape(value); err == nil && strings.Contains(to, "?") {
+			if clean := addressWithoutSecrets(to); clean != to {
+				pair = name + "=" + url.QueryEscape(clean)
+			}
+		}
+		kept = append(kept, pair)
+	}
+	return strings.Join(kept, "&")
+}
+
+func addressWithoutSecrets(address string) string {
+	path, query, ok := strings.Cut(address, "?")
+	if !ok {
+		return address
+	}
+	query, fragment, _ := strings.Cut(query, "#")
+	clean := withoutSecrets(query)
+	if clean == query {
+		return address
+	}
+	if clean != "" {
+		path += "?" + clean
+	}
+	if fragment != "" {
+		path += "#" + fragment
+	}
+	return path
+}
