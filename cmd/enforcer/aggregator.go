@@ -43,6 +43,12 @@ func aggregate(ctx context.Context, args []string, env func(string) string, stdo
 	case t.zone == "":
 		return t.invalid("give --zone Z")
 	}
+	if err := checkPlace(t.name, t.zone, t.region, name); err != nil {
+		return err
+	}
+	if err := checkAddress(t.name, "--controller", controller); err != nil {
+		return err
+	}
 	t.begin(ctx, stderr)
 	server, err := t.tls.server(t.log)
 	if err != nil {
@@ -61,7 +67,9 @@ func aggregate(ctx context.Context, args []string, env func(string) string, stdo
 		return err
 	}
 	t.registry.MustRegister(aggregatorCollector{a})
-	return t.serve(stdout, a.Serve, http.NewServeMux())
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /readyz", showReady(a.Ready))
+	return t.serve(stdout, a.Serve, mux)
 }
 
 // aggregatorCollector shows what an aggregator does.
@@ -78,6 +86,8 @@ var (
 		"Claims of one enforcer so far above the others' that they were not believed whole.", nil, nil)
 	descClosed = prometheus.NewDesc("rlc_loop_closed",
 		"1 while the controller is silent and the zone is held to its last share.", nil, nil)
+	descDoubles = prometheus.NewDesc("rlc_loop_doubles_refused_total",
+		"Streams refused because another process of the same name is heard.", nil, nil)
 	descUp = prometheus.NewDesc("rlc_loop_controller_connected",
 		"1 while the stream to the controller is open.", nil, nil)
 	descDropped = prometheus.NewDesc("rlc_loop_messages_dropped_total",
@@ -86,7 +96,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (c aggregatorCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descNodes, descReports, descReportsIgnored, descClipped, descClosed, descUp, descDropped} {
+	for _, d := range []*prometheus.Desc{descNodes, descReports, descReportsIgnored, descClipped, descClosed, descUp, descDropped, descDoubles} {
 		ch <- d
 	}
 }
@@ -106,6 +116,7 @@ func (c aggregatorCollector) Collect(ch chan<- prometheus.Metric) {
 	counter(descReportsIgnored, s.Invalid, "invalid")
 	counter(descReportsIgnored, s.Refused, "full")
 	counter(descClipped, s.Clipped)
+	counter(descDoubles, s.Doubles)
 	counter(descDropped, s.UpDropped, "up")
 	counter(descDropped, s.DownDropped, "down")
 }

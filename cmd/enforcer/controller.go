@@ -65,6 +65,14 @@ func control(ctx context.Context, args []string, env func(string) string, stdout
 	case release < 0:
 		return t.invalid("--release-after %s is negative", release)
 	}
+	if err := checkPlace(t.name, "", t.region, ""); err != nil {
+		return err
+	}
+	if parent != "" {
+		if err := checkParent(parent, t.grpc); err != nil {
+			return err
+		}
+	}
 	t.begin(ctx, stderr)
 	source.Log = t.log
 	e, err := enforcer.New(enforcer.Config{Name: "controller", Region: t.region, StateDir: state, Log: t.log})
@@ -104,6 +112,7 @@ func control(ctx context.Context, args []string, env func(string) string, stdout
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(loopstate.Of(wire.State()))
 	})
+	mux.HandleFunc("GET /readyz", showReady(wire.Ready))
 	return t.serve(stdout, wire.Serve, mux)
 }
 
@@ -195,7 +204,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (c controllerCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descLoopBucket, descLoopRatio, descLoopPeak, descZoneAge, descAcknowledged, descSumsIgnored, descDropped} {
+	for _, d := range []*prometheus.Desc{descLoopBucket, descLoopRatio, descLoopPeak, descZoneAge, descAcknowledged, descSumsIgnored, descDropped, descDoubles} {
 		ch <- d
 	}
 }
@@ -233,6 +242,7 @@ func (c controllerCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	stats := c.wire.Stats()
 	ch <- prometheus.MustNewConstMetric(descSumsIgnored, prometheus.CounterValue, float64(stats.Late))
+	ch <- prometheus.MustNewConstMetric(descDoubles, prometheus.CounterValue, float64(stats.Doubles))
 	ch <- prometheus.MustNewConstMetric(descDropped, prometheus.CounterValue, float64(stats.DownDropped), "down")
 }
 

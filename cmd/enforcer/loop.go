@@ -122,6 +122,17 @@ func (t *tier) serve(stdout io.Writer, serveGRPC func(context.Context, net.Liste
 	return t.group.Wait()
 }
 
+// showReady answers /readyz: 503 with the reason where ready gives one.
+func showReady(ready func() error) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if err := ready(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ready")
+	}
+}
+
 // server is the TLS of a listener, nil for none.
 func (f loopTLS) server(log *slog.Logger) (*tls.Config, error) {
 	if f.cert == "" {

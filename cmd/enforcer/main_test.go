@@ -331,7 +331,7 @@ func TestAFolderIsFollowedAndABadOneLeavesTheLastGood(t *testing.T) {
 
 func TestItStartsWithoutAnySnapshotAndSaysThatItIsNotReady(t *testing.T) {
 	t.Parallel()
-	config := filepath.Join(t.TempDir(), "not-there-yet")
+	config := t.TempDir() // empty as yet
 	p := launch(t, "--config-dir", config)
 	if status, body := p.get("/readyz"); status != 503 || !strings.Contains(body, "no snapshot yet") {
 		t.Errorf("/readyz: %d %s", status, body)

@@ -64,6 +64,11 @@ func serve(ctx context.Context, args []string, env func(string) string, stdout, 
 		return err
 	}
 	defer s.enforcer.Close()
+	if s.configDir != "" && s.enforcer.Snapshot() == nil {
+		if err := checkFolder(s.configDir); err != nil {
+			return err
+		}
+	}
 	source, err := s.source()
 	if err != nil {
 		return err

@@ -181,6 +181,16 @@ func (s *settings) check() error {
 	case s.accessLogRefusals < 1:
 		return invalid("--access-log-refusals %d is below 1", s.accessLogRefusals)
 	}
+	if err := checkPlace("serve", s.zone, s.region, s.name); err != nil {
+		return err
+	}
+	if s.aggregator != "" {
+		for address := range strings.SplitSeq(s.aggregator, ",") {
+			if err := checkAddress("serve", "--aggregator", address); err != nil {
+				return err
+			}
+		}
+	}
 	for name, address := range map[string]string{"--http": s.http, "--grpc": s.grpc} {
 		if err := s.reachable(name, address); err != nil {
 			return err

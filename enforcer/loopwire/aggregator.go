@@ -45,6 +45,7 @@ type Aggregator struct {
 	server *listener
 
 	downDropped atomic.Uint64
+	doubles     doubles
 
 	mu      sync.RWMutex
 	members map[*member]struct{}
@@ -77,13 +78,14 @@ func NewAggregator(c AggregatorConfig) (*Aggregator, error) {
 		c.Queue = upQueue
 	}
 	var s stamps
-	a := &Aggregator{config: c, clock: clock{time.Now()}, epoch: s.next(), members: map[*member]struct{}{}, names: map[string]*member{}}
+	a := &Aggregator{config: c, doubles: doubles{log: c.Log}, clock: clock{time.Now()}, epoch: s.next(), members: map[*member]struct{}{}, names: map[string]*member{}}
 	source := loop.Source{Place: c.Place, Name: c.Name}
 	a.agg = loop.NewAggregator(loop.AggregatorConfig{Source: source, Epoch: a.epoch, Trusted: c.Trusted, MaxPaths: c.MaxPaths})
 	a.above = newAttendant(attendantConfig{
 		address: c.Controller, tls: c.DialTLS, queue: c.Queue, log: c.Log, source: source, epoch: a.epoch,
 		directives: func(d loop.Directives) { a.broadcast(a.agg.Apply(d, a.clock.now())) },
 		document:   a.document,
+		onRefused:  a.turnAway,
 	})
 	return a, nil
 }
@@ -189,7 +191,9 @@ func (a *Aggregator) Join(s grpc.BidiStreamingServer[pb.NodeUp, pb.Down]) error 
 	if name := verified(s.Context()); name != "" {
 		m.node = name + "/" + m.node // nobody speaks for another's node
 	}
-	a.enter(m)
+	if err := a.enter(m); err != nil {
+		return err
+	}
 	defer a.leave(m)
 	var names reader
 	return exchange(s.Context(), a.server, m.downstream, s.Send, func() error {
@@ -197,6 +201,7 @@ func (a *Aggregator) Join(s grpc.BidiStreamingServer[pb.NodeUp, pb.Down]) error 
 		if err != nil {
 			return err
 		}
+		m.heard.Store(int64(a.clock.now()))
 		return a.receive(m, &names, in)
 	})
 }
@@ -234,12 +239,21 @@ func (a *Aggregator) receive(m *member, names *reader, in *pb.NodeUp) error {
 	return nil
 }
 
-func (a *Aggregator) enter(m *member) {
+// enter takes a node in, unless it is another of a name that is heard.
+func (a *Aggregator) enter(m *member) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.Ready() != nil {
+		return a.turnedAway()
+	}
+	now := a.clock.now()
 	if old := a.names[m.node]; old != nil {
+		if old.alive(now) {
+			return a.doubles.refuse(fmt.Sprintf("node %q", m.node), "give each enforcer a --name of its own")
+		}
 		old.end()
 	}
+	m.heard.Store(int64(now))
 	a.names[m.node] = m
 	a.members[m] = struct{}{}
 	for _, d := range a.newest {
@@ -247,6 +261,7 @@ func (a *Aggregator) enter(m *member) {
 			m.document(d)
 		}
 	}
+	return nil
 }
 
 func (a *Aggregator) leave(m *member) {
@@ -270,6 +285,7 @@ type AggregatorStats struct {
 	Connects    uint64 // streams opened to the controller
 	UpDropped   uint64 // sums that waited too long
 	DownDropped uint64 // directives that waited too long for a slow reader
+	Doubles     uint64 // streams refused because a node of the same name was heard
 }
 
 // Stats returns counts and state.
@@ -278,5 +294,5 @@ func (a *Aggregator) Stats() AggregatorStats {
 	members := len(a.members)
 	a.mu.RUnlock()
 	return AggregatorStats{AggregatorStats: a.agg.Stats(a.clock.now()), Members: members, Connected: a.above.up.up.Load(),
-		Connects: a.above.up.connects.Load(), UpDropped: a.above.dropped(), DownDropped: a.downDropped.Load()}
+		Connects: a.above.up.connects.Load(), UpDropped: a.above.dropped(), DownDropped: a.downDropped.Load(), Doubles: a.doubles.count.Load()}
 }

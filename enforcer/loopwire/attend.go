@@ -33,6 +33,7 @@ type attendantConfig struct {
 	epoch      uint64
 	directives func(loop.Directives) // hears each that is no mere greeting
 	document   func(*Document)
+	onRefused  func() // nil for nobody
 }
 
 func newAttendant(c attendantConfig) *attendant {
@@ -53,7 +54,7 @@ func newAttendant(c attendantConfig) *attendant {
 				c.directives(d)
 			}
 		},
-		document: c.document,
+		document: c.document, onRefused: c.onRefused,
 	}
 	return t
 }
@@ -99,8 +100,10 @@ func (t *attendant) next(ctx context.Context, w *writer) (*pb.ZoneUp, error) {
 			return nil, errDone
 		default:
 		}
-		if err := t.sums.wait(ctx); err != nil {
+		if quiet, err := t.sums.waitOrQuiet(ctx); err != nil {
 			return nil, err
+		} else if quiet {
+			return &pb.ZoneUp{}, nil
 		}
 	}
 }

@@ -129,8 +129,10 @@ func (c *Client) next(ctx context.Context, w *writer) (*pb.NodeUp, error) {
 			return nil, errDone
 		default:
 		}
-		if err := c.reports.wait(ctx); err != nil {
+		if quiet, err := c.reports.waitOrQuiet(ctx); err != nil {
 			return nil, err
+		} else if quiet {
+			return &pb.NodeUp{}, nil
 		}
 	}
 }

@@ -53,9 +53,10 @@ type Controller struct {
 	above  *attendant // nil without a parent
 
 	dropped atomic.Uint64
+	doubles doubles
 
 	mu     sync.Mutex
-	zones  map[loop.Source]*downstream
+	zones  map[loop.Source]*attendance
 	newest newest
 }
 
@@ -75,7 +76,7 @@ func NewController(c ControllerConfig) (*Controller, error) {
 	}
 	var s stamps
 	epoch := s.next()
-	k := &Controller{config: c, clock: clock{time.Now()}, zones: map[loop.Source]*downstream{},
+	k := &Controller{config: c, clock: clock{time.Now()}, zones: map[loop.Source]*attendance{}, doubles: doubles{log: c.Log},
 		ctl: loop.NewController(loop.ControllerConfig{Epoch: epoch, Limits: c.Limits, Zones: c.Zones, ReleaseAfter: c.ReleaseAfter,
 			Region: c.Region, Parent: c.Parent != ""})}
 	if c.Parent != "" {
@@ -163,15 +164,18 @@ func (c *Controller) Attend(s grpc.BidiStreamingServer[pb.ZoneUp, pb.Down]) erro
 		return status.Errorf(codes.PermissionDenied, "zone %q of region %q attends the controller of %q", hello.Zone, hello.Region, c.config.Region)
 	}
 	source := loop.Source{Place: loop.Place{Zone: hello.Zone, Region: hello.Region}, Name: hello.Name}
-	d := newDownstream(nil)
-	c.enter(source, d)
+	d := &attendance{downstream: newDownstream(nil), epoch: hello.Epoch}
+	if err := c.enter(source, d); err != nil {
+		return err
+	}
 	defer c.leave(source, d)
 	var names reader
-	return exchange(s.Context(), c.server, d, s.Send, func() error {
+	return exchange(s.Context(), c.server, d.downstream, s.Send, func() error {
 		in, err := s.Recv()
 		if err != nil {
 			return err
 		}
+		d.heard.Store(int64(c.clock.now()))
 		if _, err := names.learn(in.Names); err != nil {
 			return err
 		}
@@ -194,23 +198,45 @@ func (c *Controller) Attend(s grpc.BidiStreamingServer[pb.ZoneUp, pb.Down]) erro
 	})
 }
 
-func (c *Controller) enter(s loop.Source, d *downstream) {
+// attendance is a source's stream.
+type attendance struct {
+	*downstream
+	epoch uint64 // of the source's process
+}
+
+// enter takes a source in, unless another process of its name is heard. The
+// same process that comes again has lost its old stream.
+func (c *Controller) enter(s loop.Source, d *attendance) error {
+	now := c.clock.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if old := c.zones[s]; old != nil {
+		if old.epoch != d.epoch && old.alive(now) {
+			return c.doubles.refuse(identity(s))
+		}
 		old.end()
 	}
+	d.heard.Store(int64(now))
 	c.zones[s] = d
 	for _, doc := range c.newest {
 		if doc != nil {
 			d.document(doc)
 		}
 	}
+	return nil
+}
+
+// identity names a source, and says what to change where two bear one name.
+func identity(s loop.Source) (who, advice string) {
+	if s.Zone == "" {
+		return fmt.Sprintf("the controller of region %q", s.Region), "one controller per --region; stop one of the two"
+	}
+	return fmt.Sprintf("aggregator %q of zone %q, region %q", s.Name, s.Zone, s.Region), "give each aggregator of a zone a --name of its own"
 }
 
 // leave forgets a stream. The source's last sums stand: silence is not zero
 // load.
-func (c *Controller) leave(s loop.Source, d *downstream) {
+func (c *Controller) leave(s loop.Source, d *attendance) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.zones[s] == d {
@@ -229,11 +255,12 @@ type ControllerStats struct {
 	Parent      bool   // the stream to the parent is open
 	Late        uint64 // sums that came late, twice or damaged
 	DownDropped uint64 // directives that waited too long for a slow reader
+	Doubles     uint64 // streams refused because another process of the same name was heard
 }
 
 // Stats returns counts.
 func (c *Controller) Stats() ControllerStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return ControllerStats{Connected: len(c.zones), Parent: c.above != nil && c.above.up.up.Load(), Late: c.ctl.Late(), DownDropped: c.dropped.Load()}
+	return ControllerStats{Connected: len(c.zones), Parent: c.above != nil && c.above.up.up.Load(), Late: c.ctl.Late(), DownDropped: c.dropped.Load(), Doubles: c.doubles.count.Load()}
 }

@@ -76,9 +76,11 @@ type uplink[Up any] struct {
 	document   func(*Document)
 	hello      func(*pb.DownHello)
 	homeEvery  time.Duration // 0: homeEvery
+	onRefused  func()        // is told of each refusal; nil for nobody
 
-	up       atomic.Bool   // a stream is open and has heard something
-	connects atomic.Uint64 // streams opened so far
+	refused  atomic.Pointer[string] // why the tier above refuses this process; nil: it does not
+	up       atomic.Bool            // a stream is open and has heard something
+	connects atomic.Uint64          // streams opened so far
 }
 
 // run keeps a stream open until ctx ends or next says errDone. It returns nil.
@@ -96,6 +98,7 @@ func (u *uplink[Up]) run(ctx context.Context) error {
 			at = 0
 			continue
 		}
+		u.hearRefusal(err)
 		u.log.Warn("the stream up broke", "address", u.addresses[at], "error", err)
 		at = (at + 1) % len(u.addresses)
 		select {
@@ -244,6 +247,7 @@ func (u *uplink[Up]) receive(s grpc.BidiStreamingClient[Up, pb.Down], heard *ato
 		}
 		heard.Store(true)
 		u.up.Store(true)
+		u.refused.Store(nil)
 		if _, err := names.learn(m.Names); err != nil {
 			return err
 		}

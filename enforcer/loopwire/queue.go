@@ -73,3 +73,17 @@ func (q *queue[T]) wait(ctx context.Context) error {
 		return ctx.Err()
 	}
 }
+
+// quietFor is how long a stream up says nothing before it says that it is
+// there: a third of deadAfter.
+const quietFor = deadAfter / 3
+
+// waitOrQuiet waits as wait does, for quietFor at most.
+func (q *queue[T]) waitOrQuiet(ctx context.Context) (quiet bool, err error) {
+	short, cancel := context.WithTimeout(ctx, quietFor)
+	defer cancel()
+	if err = q.wait(short); err != nil && ctx.Err() == nil {
+		return true, nil
+	}
+	return false, err
+}

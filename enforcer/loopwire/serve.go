@@ -41,13 +41,30 @@ type downstream struct {
 	docs   []*Document
 	closed chan struct{} // closed to end the stream
 	once   sync.Once
+	why    error        // set before closed is
+	heard  atomic.Int64 // when something last came up, ns of the tier's clock
 }
 
 func newDownstream(hello *pb.DownHello) *downstream {
 	return &downstream{hello: hello, queue: newQueue[loop.Directives](downQueue), closed: make(chan struct{})}
 }
 
-func (d *downstream) end() { d.once.Do(func() { close(d.closed) }) }
+// end ends a stream that another one replaces.
+func (d *downstream) end() {
+	d.endWith(status.Error(codes.Aborted, "another stream has taken this one's place"))
+}
+
+func (d *downstream) endWith(why error) {
+	d.once.Do(func() {
+		d.why = why
+		close(d.closed)
+	})
+}
+
+// alive says whether something was heard of late.
+func (d *downstream) alive(now time.Duration) bool {
+	return now-time.Duration(d.heard.Load()) < deadAfter
+}
 
 // document queues a document; one of the same kind that still waits is
 // replaced.
@@ -218,7 +235,7 @@ func exchange(ctx context.Context, s *listener, d *downstream, send func(*pb.Dow
 		}
 		return err
 	case <-d.closed:
-		return status.Error(codes.Aborted, "another stream has taken this one's place")
+		return d.why
 	case <-s.ending:
 		return status.Error(codes.Unavailable, "stopping")
 	}

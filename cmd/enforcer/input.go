@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/openrlc/rlc"
+)
+
+// longestName is how many bytes the name of a place or a process may have.
+const longestName = 200
+
+// refused is an error about one flag of a command.
+func refused(command, flag, format string, a ...any) error {
+	return fmt.Errorf("%w: %s: %s; see enforcer %s --help", rlc.ErrInvalid, flag, fmt.Sprintf(format, a...), command)
+}
+
+// checkName refuses what cannot be read on a log line or a page.
+func checkName(command, flag, name string) error {
+	if len(name) > longestName {
+		return refused(command, flag, "%d bytes; at most %d", len(name), longestName)
+	}
+	if !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return refused(command, flag, "%q holds what cannot be printed", name)
+	}
+	return nil
+}
+
+// checkAddress refuses what cannot be connected to.
+func checkAddress(command, flag, address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || host == "" {
+		return refused(command, flag, "%q is no host:port", address)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return refused(command, flag, "%q is no host:port: a port is 1 to 65535", address)
+	}
+	return nil
+}
+
+// checkPlace checks the names that a process goes by.
+func checkPlace(command, zone, region, name string) error {
+	if err := checkName(command, "--zone", zone); err != nil {
+		return err
+	}
+	if err := checkName(command, "--region", region); err != nil {
+		return err
+	}
+	return checkName(command, "--name", name)
+}
+
+// checkParent refuses a controller that would attend itself.
+func checkParent(parent, own string) error {
+	if err := checkAddress("controller", "--parent", parent); err != nil {
+		return err
+	}
+	host, port, _ := net.SplitHostPort(parent)
+	ownHost, ownPort, err := net.SplitHostPort(own)
+	if err != nil || port != ownPort {
+		return nil
+	}
+	at, listens := net.ParseIP(host), net.ParseIP(ownHost)
+	loopback := host == "localhost" || at != nil && at.IsLoopback()
+	ownLoopback := ownHost == "localhost" || listens != nil && listens.IsLoopback()
+	every := ownHost == "" || listens != nil && listens.IsUnspecified()
+	if host == ownHost || loopback && (ownLoopback && (host == "localhost" || ownHost == "localhost") || every) {
+		return refused("controller", "--parent", "%s is this controller's own --grpc", parent)
+	}
+	return nil
+}
+
+// checkFolder refuses a folder that is not there at the start, where nothing
+// else could be in force.
+func checkFolder(dir string) error {
+	if info, err := os.Stat(dir); err != nil {
+		return refused("serve", "--config-dir", "%v, and --state holds no last good snapshot", err)
+	} else if !info.IsDir() {
+		return refused("serve", "--config-dir", "%s is no folder, and --state holds no last good snapshot", dir)
+	}
+	return nil
+}
