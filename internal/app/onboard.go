@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/openrlc/rlc"
-	"github.com/openrlc/rlc/enforcer"
 	"github.com/openrlc/rlc/gitsync"
 	"github.com/openrlc/rlc/policies"
 	"github.com/openrlc/rlc/quotafile"
@@ -80,8 +79,7 @@ func (a *App) spot(ctx context.Context) {
 			errs = append(errs, fmt.Errorf("profile %s: %w", profile, err))
 		}
 		for _, name := range names {
-			// Our enforcers count what has no policy under one name.
-			if found[name] == "" && name != enforcer.Other {
+			if found[name] == "" {
 				found[name] = profile
 			}
 		}

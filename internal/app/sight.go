@@ -81,7 +81,7 @@ func explains(flows []promhistory.Flow, unknown map[string][]string) (each, why 
 		shares, total := map[string]float64{}, 0.0
 		for _, f := range flows {
 			v := f.Attributes[a]
-			if slices.Contains(unknown[a], v) {
+			if slices.Contains(unknown[a], v) || promhistory.Folded(v) {
 				v = ""
 			}
 			shares[v] += float64(f.Rate)

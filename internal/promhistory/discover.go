@@ -74,7 +74,7 @@ func (r *Reader) Services(ctx context.Context, p *rlc.Profile, from, until time.
 				return nil, fmt.Errorf("%w: %d services in one answer, at most %d", ErrTooLarge, len(all)+len(values), r.cfg.MaxSeries)
 			}
 			for _, v := range values {
-				if v != "" {
+				if v != "" && !Folded(string(v)) {
 					all = append(all, string(v))
 				}
 			}
@@ -85,6 +85,13 @@ func (r *Reader) Services(ctx context.Context, p *rlc.Profile, from, until time.
 	}
 	slices.Sort(all)
 	return slices.Compact(all), nil
+}
+
+// Folded reports whether a label value stands for many names or for none, as
+// enforcers count what is beyond their series (__other__) and what no bucket
+// matches (__unmatched__): nobody's name begins and ends so.
+func Folded(value string) bool {
+	return len(value) > 4 && strings.HasPrefix(value, "__") && strings.HasSuffix(value, "__")
 }
 
 // anyService is a selector whose i-th matcher takes any service.

@@ -27,6 +27,7 @@ func TestServicesAndTheirTrafficAreFoundFromTheMetrics(t *testing.T) {
 	hostile := `a"} or up{x="`
 	if err := w.prom.Backfill(t.Context(), []promserver.LabelledSeries{
 		minutes("geo", "web", "Get", 4), minutes("geo", "batch", "Get", 6), minutes(hostile, "web", "Get", 1),
+		minutes("__other__", "web", "Get", 2), minutes("__unmatched__", "web", "Get", 2), // enforcers' labels
 	}, nil); err != nil {
 		t.Fatal(err)
 	}
