@@ -247,7 +247,10 @@ func (s *server) previewOf(v *visit, o rlc.Override) ui.Preview {
 	say := func(text string) { p.Sentence = append(p.Sentence, ui.Part{Text: text}) }
 	bold := func(text string) { p.Sentence = append(p.Sentence, ui.Part{Text: text, Bold: true}) }
 	say(o.Subject() + " ")
-	if !e.Known {
+	if e.Warning != "" {
+		bold("— warning: " + strings.TrimSuffix(e.Warning, "?"))
+		say(map[bool]string{true: "? ", false: ". "}[strings.HasSuffix(e.Warning, "?")])
+	} else if !e.Known {
 		say("— what it sends now is not known: " + e.Why + ". ")
 	} else {
 		say("sends ")

@@ -86,13 +86,14 @@ func (in overrideIn) override(now time.Time) (o rlc.Override, err error) {
 // effect is what an override would do to the traffic of the last hour.
 type effect struct {
 	Known    bool      `json:"known"`
-	Why      string    `json:"why,omitempty"` // why it is not known
-	Offered  float64   `json:"offered"`       // requests per second that it matches, at most
-	Highest  float64   `json:"highest_hour"`  // the same over the last hour
-	Drops    float64   `json:"drops"`         // requests per second that it would drop, at most
-	Returns  float64   `json:"returns"`       // lift: dropped requests per second that would be admitted
-	AtMost   bool      `json:"at_most"`       // some of the quotas hold other requests, too
-	Affected []touched `json:"affected"`      // the quotas, the one that sends most first
+	Why      string    `json:"why,omitempty"`     // why it is not known
+	Warning  string    `json:"warning,omitempty"` // that nothing is known by the name it is for
+	Offered  float64   `json:"offered"`           // requests per second that it matches, at most
+	Highest  float64   `json:"highest_hour"`      // the same over the last hour
+	Drops    float64   `json:"drops"`             // requests per second that it would drop, at most
+	Returns  float64   `json:"returns"`           // lift: dropped requests per second that would be admitted
+	AtMost   bool      `json:"at_most"`           // some of the quotas hold other requests, too
+	Affected []touched `json:"affected"`          // the quotas, the one that sends most first
 }
 
 type touched struct {
@@ -112,6 +113,9 @@ func (s *server) preview(ctx context.Context, o rlc.Override) effect {
 	if o.Service == "*" {
 		return effect{Why: "it is for every service: no one figure says what it does"}
 	}
+	if text := s.noService(o.Service); text != "" {
+		return effect{Why: text, Warning: text, Affected: []touched{}}
+	}
 	t, err := s.known(o.Service)
 	if err != nil || t.service == nil {
 		return effect{Why: "the service's buckets cannot be read now; the override works all the same"}
@@ -124,6 +128,9 @@ func (s *server) preview(ctx context.Context, o rlc.Override) effect {
 	hour, err := s.History.Counts(ctx, o.Service, time.Hour, now)
 	if err != nil {
 		hour = nil
+	}
+	if text := s.noCaller(t.service, o, counted, hour); text != "" && err == nil {
+		return effect{Why: text, Warning: text, Affected: []touched{}}
 	}
 	e := effect{Known: true}
 	e.Affected, e.AtMost = hits(t.service, o, counted, recent)
@@ -274,7 +281,11 @@ func (s *server) apiSetOverride(v *visit) error {
 	if o, err = s.Overrides.SetOverride(v.ctx(), o, v.who.name); err != nil {
 		return err
 	}
-	return answer(v, http.StatusCreated, s.overrideJSON(o))
+	out := s.overrideJSON(o)
+	if text := s.noService(o.Service); text != "" {
+		out["warning"] = text
+	}
+	return answer(v, http.StatusCreated, out)
 }
 
 func (s *server) apiEndOverride(v *visit) error {

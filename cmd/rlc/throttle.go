@@ -16,6 +16,7 @@ type overrideAnswer struct {
 	ID      string    `json:"id"`
 	Service string    `json:"service"`
 	Expires time.Time `json:"expires_at"`
+	Warning string    `json:"warning"` // that nothing is known by the name it is for; a dry run's, too
 }
 
 // matchOf reads --caller, --procedure and --match.
@@ -98,12 +99,15 @@ would do. "rlc lift ID" ends it.`,
 			if err := dial(c).do(c.Context(), http.MethodPost, "/api/v1/overrides", query, body, &out); err != nil {
 				return err
 			}
-			if format, _ := c.Flags().GetString("output"); dry || format == "json" {
-				return writeJSON(c.OutOrStdout(), out)
-			}
 			var o overrideAnswer
 			if err := json.Unmarshal(out, &o); err != nil {
 				return err
+			}
+			if o.Warning != "" {
+				fmt.Fprintln(c.ErrOrStderr(), "warning: "+o.Warning)
+			}
+			if format, _ := c.Flags().GetString("output"); dry || format == "json" {
+				return writeJSON(c.OutOrStdout(), out)
 			}
 			fmt.Fprintf(c.OutOrStdout(), "%s until %s; end it with: rlc lift %s\n", o.ID, o.Expires.Format(time.RFC3339), o.ID)
 			return nil

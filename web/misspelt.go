@@ -1,0 +1,86 @@
+package web
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/spell"
+)
+
+// mostEdits is how far a misspelt name may be from the one that was meant.
+const mostEdits = 2
+
+// noService is what to say of an override for a service that no policy and no
+// metric knows; "" where one does, or where policies cannot be read now.
+func (s *server) noService(name string) string {
+	_, desired := s.Truths.Desired()
+	if name == "*" || desired == nil {
+		return ""
+	}
+	if _, err := s.known(name); err == nil {
+		return ""
+	}
+	var names []string
+	for _, svc := range desired.Services {
+		names = append(names, svc.Name)
+	}
+	if s.Onboarding != nil {
+		unmanaged, _, _ := s.Onboarding.Unmanaged() // what was seen is named beside an error, too
+		names = append(names, unmanaged...)
+	}
+	if slices.Contains(names, name) {
+		return ""
+	}
+	return "there is no service " + name + meant(name, names)
+}
+
+// noCaller is what to say of an override for callers that neither a quota nor
+// what was counted names. It is "" where that cannot be told: for a prefix, for
+// requests without a caller, where nothing is counted by caller, and where some
+// callers are counted together.
+func (s *server) noCaller(svc *rlc.Service, o rlc.Override, counted ...[]rlc.Count) string {
+	byCaller := func(b rlc.Bucket) bool { return slices.Contains(b.Each, "caller") }
+	if len(o.Match["caller"]) == 0 || !slices.ContainsFunc(svc.Buckets, byCaller) {
+		return ""
+	}
+	var names []string
+	for _, b := range svc.Buckets {
+		if p := b.Match["caller"]; p.Kind == rlc.Prefix {
+			if slices.ContainsFunc(o.Match["caller"], func(c string) bool { return strings.HasPrefix(c, p.Values[0]) }) {
+				return ""
+			}
+		} else {
+			names = append(names, p.Values...)
+		}
+	}
+	_, desired := s.Truths.Desired()
+	if desired == nil {
+		return ""
+	}
+	for _, q := range desired.Quotas[svc.Name] {
+		names = append(names, q.Key["caller"])
+	}
+	for _, counts := range counted {
+		for _, c := range counts {
+			if strings.HasPrefix(c.Key["caller"], "__") {
+				return ""
+			}
+			names = append(names, c.Key["caller"])
+		}
+	}
+	for _, caller := range o.Match["caller"] {
+		if caller == "absent" || strings.Contains(caller, "*") || slices.Contains(names, caller) {
+			return ""
+		}
+	}
+	caller := o.Match["caller"][0]
+	return "no quota and no traffic of the last hour names a caller " + caller + meant(caller, names)
+}
+
+func meant(name string, names []string) string {
+	if near := spell.Nearest(name, names, mostEdits); near != "" {
+		return "; did you mean " + near + "?"
+	}
+	return ""
+}
