@@ -70,6 +70,9 @@ func serviceJSON(r rlc.ServiceSummary) object {
 }
 
 func (s *server) apiServices(v *visit) error {
+	if v.r.URL.Query().Get("show") == "unmanaged" {
+		return s.unmanaged(v)
+	}
 	filter, page, err := serviceFilter(v)
 	if err != nil {
 		return err
@@ -86,6 +89,9 @@ func (s *server) apiServices(v *visit) error {
 }
 
 func (s *server) servicesCSV(v *visit) error {
+	if v.r.URL.Query().Get("show") == "unmanaged" {
+		return s.unmanaged(v)
+	}
 	filter, page, err := serviceFilter(v)
 	if err != nil {
 		return err

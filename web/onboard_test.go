@@ -115,3 +115,16 @@ func TestALongLookEndsWithAPageAndStopsNoPlan(t *testing.T) {
 		})
 	}
 }
+
+func TestTheSheetsOfUnmanagedServicesListThose(t *testing.T) {
+	h := newFixture(t).handler(t)
+	for target, want := range map[string]string{
+		"/services.csv?show=unmanaged":         "service\nledger\n",
+		"/services.json?show=unmanaged&q=ledg": `{"unmanaged":["ledger"]}`,
+	} {
+		got := strings.ReplaceAll(get(h, target).Body.String(), "\r", "")
+		if !strings.HasPrefix(strings.TrimSpace(got)+"\n", want) || strings.Contains(got, "checkout") {
+			t.Errorf("%s: %s, want %s", target, got, want)
+		}
+	}
+}
