@@ -50,7 +50,7 @@ func spanTime(text string, now time.Time) (time.Time, error) {
 	case strings.HasSuffix(ago, "d"):
 		unit = day
 	}
-	n, ok := positive(strings.TrimRight(ago, "hd"))
+	n, ok := positive(ago[:max(len(ago)-1, 0)])
 	if unit == 0 || !ok || n > 10_000 {
 		return time.Time{}, invalid("%q is no time", text)
 	}

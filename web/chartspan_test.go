@@ -25,6 +25,9 @@ func TestTheAddressChoosesThePartOfAChart(t *testing.T) {
 		"?from=now-9999999999999d":             {http.StatusBadRequest, ""},
 		"?from=now&to=now":                     {http.StatusBadRequest, ""},
 		"?from=now-7x":                         {http.StatusBadRequest, ""},
+		"?from=now-5dh":                        {http.StatusBadRequest, ""},
+		"?from=now-5hh":                        {http.StatusBadRequest, ""},
+		"?from=now-":                           {http.StatusBadRequest, ""},
 		"?from=%3Cscript%3Ealert(1)%3C/script": {http.StatusBadRequest, ""},
 	} {
 		w := get(h, pages["bucket"]+query)
