@@ -10,7 +10,7 @@ import (
 
 func TestAStateInWords(t *testing.T) {
 	got, err := json.Marshal(Of([]loop.BucketState{
-		{Bucket: "s\x00callers\x00caller=web", Scope: loop.Global, Limit: 100, Offered: [loop.Classes]float64{10, 150, 40}, Admitted: 100,
+		{Bucket: "s\x00callers\x00callers/caller=web", Scope: loop.Global, Limit: 100, Offered: [loop.Classes]float64{10, 150, 40}, Admitted: 100,
 			Keep: loop.Keep{1, 0.6, 0}, Nodes: 4, Zones: 2, Peak: 250},
 		{Bucket: "s\x00cap", Scope: loop.Zone, Area: loop.Place{Zone: "z", Region: "r"}, None: true, Keep: loop.Keep{1, 1, 1}},
 	}, []loop.ZoneState{{Source: loop.Source{Place: loop.Place{Zone: "z", Region: "r"}, Name: "a"}, Age: 250 * time.Millisecond, Members: 4, Flagged: []string{"liar"}, Left: 1}}))

@@ -68,9 +68,10 @@ func TestWhatEnforcersCountedIsNotDoubledByAPair(t *testing.T) {
 	w := newWorld(t, func(c *Config) { c.Replica = "replica" })
 	at := time.Now().UTC().Truncate(time.Minute)
 	counter := func(t time.Time) float64 { return float64(t.Unix()-at.Add(-48*time.Hour).Unix()) / 6 } // 10 a minute
-	for _, name := range []string{"p0", "p1"} {
-		w.fill(metric(requestsTotal, at.Add(-48*time.Hour), at, counter, "service", "geo", "bucket", "callers", "caller", "a", "outcome", "drop", "replica", name))
+	pair := func(name string) promserver.LabelledSeries {
+		return metric(requestsTotal, at.Add(-48*time.Hour), at, counter, "service", "geo", "bucket", "callers", "caller", "a", "outcome", "drop", "replica", name)
 	}
+	w.fill(pair("p0"), pair("p1")) // at once: the store takes nothing older than its newest hour
 	got, err := w.reader.Counts(t.Context(), "geo", day, at)
 	if err != nil || len(got) != 1 || got[0].Drops != 14400 {
 		t.Errorf("counted %+v, %v; want 14400 drops", got, err)
