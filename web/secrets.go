@@ -8,8 +8,9 @@ import (
 )
 
 // secrets are parameters that people put into addresses though nothing reads
-// them there; in lower case.
-var secrets = []string{"token", "access_token", "password", "secret", "api_key"}
+// them there; in lower case. No name that a request's attribute may well have is
+// among them (api_key, say): /why would answer for another request.
+var secrets = []string{"token", "access_token", "password", "secret"}
 
 // unsecret takes parameters that hold secrets out of a request's query before
 // any page sees it: what a page links to, repeats in a form or sends on to the

