@@ -1,0 +1,62 @@
+package web
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/openrlc/rlc"
+)
+
+func proposalLine(p rlc.Proposal) string {
+	up, down, fresh := moves(p.Changes)
+	text := plural(len(p.Changes), "quota", "quotas") + " " + movesText(up, down, fresh)
+	old, neu, known := drops(p.Changes)
+	if known {
+		text += "; drops in replay " + count(old) + " → " + count(neu)
+	}
+	return text
+}
+
+// moves counts what rises, falls and is new.
+func moves(all []rlc.Change) (up, down, fresh int) {
+	for _, c := range all {
+		switch {
+		case c.Old == nil:
+			fresh++
+		case c.New != nil && c.New.Rate > c.Old.Rate:
+			up++
+		case c.New != nil && c.New.Rate < c.Old.Rate:
+			down++
+		}
+	}
+	return up, down, fresh
+}
+
+func movesText(up, down, fresh int) string {
+	var parts []string
+	for _, p := range []struct {
+		n    int
+		sign string
+	}{{up, "↑"}, {down, "↓"}, {fresh, "+"}} {
+		if p.n > 0 {
+			parts = append(parts, fmt.Sprintf("%s%d", p.sign, p.n))
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+// drops adds up the replayed drops of the quotas in force and of the proposed
+// ones; known is false where none was replayed.
+func drops(all []rlc.Change) (old, proposed float64, known bool) {
+	for _, c := range all {
+		if c.Backtest.Old != nil {
+			old += c.Backtest.Old.Drops
+			known = true
+		}
+		if c.Backtest.New != nil {
+			proposed += c.Backtest.New.Drops
+			known = true
+		}
+	}
+	return old, proposed, known
+}

@@ -1,0 +1,203 @@
+package web
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/web/ui"
+)
+
+// arrange filters and orders rows. Without an order they stay as in the policy.
+func arrange(rows []row, seen counts, text, mode, by string, desc bool) ([]row, error) {
+	var out []row
+	for _, r := range rows {
+		if text != "" && !strings.Contains(strings.ToLower(r.id()), strings.ToLower(text)) {
+			continue
+		}
+		switch mode {
+		case "":
+		case "held":
+			if r.held() == "" {
+				continue
+			}
+		case "shadow", "enforce":
+			if string(r.mode) != mode {
+				continue
+			}
+		default:
+			return nil, invalid("mode must be shadow, enforce or held")
+		}
+		out = append(out, r)
+	}
+	number := map[string]func(*row) float64{
+		"live":     func(r *row) float64 { return limitRate(r.live) },
+		"desired":  func(r *row) float64 { return limitRate(r.desired) },
+		"proposed": func(r *row) float64 { return limitRate(r.proposed) },
+		"peak":     func(r *row) float64 { return float64(r.peak()) },
+		"headroom": func(r *row) float64 {
+			if h, ok := headroom(r.force(), r.peak()); ok {
+				return h
+			}
+			return 1e300
+		},
+		"drops": func(r *row) float64 { c := seen[r.id()]; return c.Drops + c.VirtualDrops },
+	}
+	text0 := map[string]func(*row) string{
+		"bucket": func(r *row) string { return r.id() }, "caller": func(r *row) string { return r.key["caller"] },
+		"procedure": func(r *row) string { return r.key["procedure"] }, "mode": func(r *row) string { return string(r.mode) },
+	}
+	var less func(a, b row) int
+	switch {
+	case by == "":
+		return out, nil
+	case number[by] != nil:
+		of := number[by]
+		less = func(a, b row) int { return cmpFloat(of(&a), of(&b)) }
+	case text0[by] != nil:
+		of := text0[by]
+		less = func(a, b row) int { return strings.Compare(of(&a), of(&b)) }
+	default:
+		return nil, invalid("rows cannot be sorted by %q", by)
+	}
+	slices.SortStableFunc(out, func(a, b row) int {
+		if desc {
+			return less(b, a)
+		}
+		return less(a, b)
+	})
+	return out, nil
+}
+
+func cmpFloat(a, b float64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+func limitRate(l *rlc.Limit) float64 {
+	if l == nil {
+		return -1
+	}
+	return float64(l.Rate)
+}
+
+func quotaColumns(v *visit, by string, desc bool) []ui.Column {
+	return v.sorted(by, desc, [3]string{"Bucket", "bucket", ""}, [3]string{"Caller", "caller", ""}, [3]string{"Procedure", "procedure", ""}, [3]string{"Mode", "mode", ""},
+		[3]string{"Live", "live", "num"}, [3]string{"Desired", "desired", "num"}, [3]string{"Proposed", "proposed", "num"},
+		[3]string{"Peak", "peak", "num"}, [3]string{"Headroom", "headroom", "num"}, [3]string{"Drops 24 h", "drops", "num"})
+}
+
+// quotaRow is one line of a table of quotas. seen is nil where the counters
+// cannot be read.
+func quotaRow(t *truth, r *row, seen counts) ui.QuotaRow {
+	out := ui.QuotaRow{
+		Link: ui.Link{Text: quotaName(r.name, r.key), URL: bucketURL(t.name, r.name, r.key)},
+		Live: limitText(r.live), Desired: limitText(r.desired), Peak: "—", Headroom: "—", Drops: "0",
+		Caller: callerLink(r), Procedure: matched(r, "procedure"),
+		Exact: [3]string{limitExact(r.live), limitExact(r.desired), limitExact(r.proposed)},
+	}
+	if r.bucket != nil && r.bucket.Role == rlc.CapRole {
+		out.Role = "cap"
+	}
+	if r.force() != nil && r.mode != "" {
+		out.Chips = append(out.Chips, modeChip(r.mode))
+	}
+	if r.proposed != nil {
+		out.Proposed, out.Delta = limitText(r.proposed), delta(r.desired, r.proposed)
+		if r.desired == nil {
+			out.Chips = append(out.Chips, ui.Chip{Mode: "new", Text: "new"})
+		}
+	}
+	if r.held() != "" {
+		out.Chips = append(out.Chips, ui.Chip{Mode: "held", Text: "held"})
+		if r.force() == nil {
+			out.Note = r.change.HeldWhy
+		}
+	}
+	if r.bucket == nil && !t.broken {
+		out.Chips = append(out.Chips, ui.Chip{Mode: "none", Text: "not in the policy"})
+	}
+	if t.broken && r.desired == nil {
+		out.Desired = unknown
+	}
+	if seen == nil {
+		out.Drops = unknown
+	}
+	if p := r.peak(); p > 0 {
+		out.Peak = rate(float64(p))
+	}
+	if h, ok := headroom(r.force(), r.peak()); ok {
+		out.Headroom, out.Bad = signed(h), h < 0
+		out.Gauge = gauge(float64(r.peak()), float64(r.force().Rate), r.mode == rlc.Enforce)
+	} else if out.Note == "" && r.force() == nil && r.change == nil {
+		out.Note = "not run yet"
+		if r.bucket != nil && len(r.bucket.Each) > 0 {
+			out.Note = "one quota per key"
+		}
+	}
+	switch c := seen[r.id()]; {
+	case c.Drops > 0:
+		out.Drops, out.Kind = count(c.Drops), "real"
+	case c.VirtualDrops > 0:
+		out.Drops, out.Kind = "would "+count(c.VirtualDrops), "virtual"
+	}
+	return out
+}
+
+// callerLink is the caller that a row is about, with its page where it is one.
+func callerLink(r *row) ui.Link {
+	l := ui.Link{Text: matched(r, "caller")}
+	if r.key["caller"] != "" || r.bucket != nil && only(r.bucket, l.Text) {
+		l.URL = "/callers/" + segment(l.Text)
+	}
+	return l
+}
+
+// matched says which value of an attribute a row is about.
+func matched(r *row, attribute string) string {
+	if v, ok := r.key[attribute]; ok {
+		return v
+	}
+	if r.bucket == nil {
+		return "—"
+	}
+	if slices.Contains(r.bucket.Each, attribute) {
+		return "each"
+	}
+	p, ok := r.bucket.Match[attribute]
+	if !ok {
+		return "any"
+	}
+	return patternText(p)
+}
+
+func patternText(p rlc.Pattern) string {
+	switch p.Kind {
+	case rlc.Absent:
+		return "absent"
+	case rlc.Present:
+		return "*"
+	case rlc.Prefix:
+		return strings.Join(p.Values, "") + "*"
+	}
+	return strings.Join(p.Values, ", ")
+}
+
+func delta(old, proposed *rlc.Limit) string {
+	switch {
+	case proposed == nil:
+		return ""
+	case old == nil:
+		return "new"
+	case old.Rate == proposed.Rate:
+		return "burst only"
+	case old.Rate == 0:
+		return "from 0"
+	}
+	return signed(float64((proposed.Rate - old.Rate) / old.Rate))
+}
