@@ -26,6 +26,9 @@ const (
 	dayRange   = int64(24 * time.Hour / time.Millisecond)
 )
 
+// unfinished begins the name of a folder whose blocks are not yet taken in.
+const unfinished = "backfill.tmp-"
+
 // LabelledSeries is one series to be filled in: its labels, the metric's name
 // as __name__ among them, and its samples in ascending time (Unix
 // milliseconds).
@@ -70,7 +73,7 @@ func (s *Server) Backfill(ctx context.Context, series []LabelledSeries, progress
 		feeds = append(feeds, newFeed(&series[i]))
 	}
 
-	staging, err := os.MkdirTemp(s.config.Dir, "backfill.tmp-")
+	staging, err := os.MkdirTemp(s.config.Dir, unfinished)
 	if err != nil {
 		return fmt.Errorf("backfill: %w", err)
 	}
@@ -162,6 +165,16 @@ func writeBlock(ctx context.Context, s *Server, dir string, feeds []*feed, end i
 		return nil
 	}
 	_, err = w.Flush(ctx)
+	return err
+}
+
+// dropUnfinished removes what backfills left that were killed: their samples
+// are not in the store, and the next backfill writes them again.
+func dropUnfinished(dir string) error {
+	left, err := filepath.Glob(filepath.Join(dir, unfinished+"*"))
+	for _, folder := range left {
+		err = errors.Join(err, os.RemoveAll(folder))
+	}
 	return err
 }
 

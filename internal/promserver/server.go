@@ -89,6 +89,10 @@ func Open(c Config) (*Server, error) {
 		s.close()
 		return nil, err
 	}
+	// The folder is locked now: no other process is at work on these.
+	if err := dropUnfinished(c.Dir); err != nil {
+		return nil, errors.Join(fmt.Errorf("open metrics store %s: %w", c.Dir, err), s.Close())
+	}
 	return s, nil
 }
 

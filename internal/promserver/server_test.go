@@ -181,6 +181,27 @@ func TestBackfillStopsWithItsContext(t *testing.T) {
 	}
 }
 
+// A backfill that was killed is no part of the store; its folder goes when the
+// store is opened again, and nothing else does.
+func TestWhatAKilledBackfillLeftIsRemoved(t *testing.T) {
+	dir := t.TempDir()
+	block := filepath.Join(dir, "backfill.tmp-1", "01K", "chunks")
+	if err := os.MkdirAll(block, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	mine := filepath.Join(dir, "notes")
+	if err := os.WriteFile(mine, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	open(t, Config{Dir: dir})
+	if _, err := os.Stat(filepath.Dir(filepath.Dir(block))); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("still there: %v", err)
+	}
+	if _, err := os.Stat(mine); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestErrorsAreWordedAsPrometheusDoes(t *testing.T) {
 	s := open(t, Config{MaxSamples: 50})
 	now := time.Now().Truncate(time.Minute)
