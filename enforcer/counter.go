@@ -24,7 +24,8 @@ type Set interface {
 	// microseconds on the enforcer's clock; a shared store goes by its own.
 	// An error means that the store did not answer and nothing is known: the
 	// enforcer then decides as the buckets' on_failure says. An error that
-	// implements Reasoned says of which kind it is.
+	// implements Reasoned says of which kind it is. A store that can be waited
+	// for has a deadline of its own, and returns at once when ctx ends.
 	Take(ctx context.Context, now, cost int64) (gcra.Tally, error)
 }
 

@@ -1,6 +1,7 @@
 package enforcer
 
 import (
+	"context"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -106,8 +107,23 @@ type instant struct {
 }
 
 // Decide answers a request from the snapshot in force, charges it and counts
-// it. Without a snapshot, or for a service without a policy, it admits.
+// it. Without a snapshot, or for a service without a policy, it admits. A
+// shared store is waited for as long as its own deadline allows.
 func (e *Enforcer) Decide(r Request) (d Decision) {
+	e.answer(context.Background(), &r, &d)
+	return d
+}
+
+// DecideContext is Decide for an answer that has to be there when ctx ends: a
+// shared store that has not answered by then did not answer, and on_failure
+// decides.
+func (e *Enforcer) DecideContext(ctx context.Context, r Request) (d Decision) {
+	e.answer(ctx, &r, &d)
+	return d
+}
+
+// answer is Decide, into d, which is empty.
+func (e *Enforcer) answer(ctx context.Context, r *Request, d *Decision) {
 	d.Outcome = Admit
 	at := e.glance()
 	l := e.loaded.Load()
@@ -118,7 +134,7 @@ func (e *Enforcer) Decide(r Request) (d Decision) {
 		if !r.Peek {
 			e.noSnapshot.Add(1)
 		}
-		return d
+		return
 	}
 	d.Version = l.snapshot.Version
 	s := l.find(r.Service)
@@ -126,25 +142,24 @@ func (e *Enforcer) Decide(r Request) (d Decision) {
 		if !r.Peek {
 			e.noService.Add(1)
 		}
-		return d
+		return
 	}
 
 	var t *route
 	defer func() {
 		if cause := recover(); cause != nil {
-			d = e.panicked(l, s, t, r.Peek, cause)
+			*d = e.panicked(l, s, t, r.Peek, cause)
 		}
 	}()
-	t = e.route(l, s, &r)
+	t = e.route(l, s, r)
 	if at.micros == 0 && t.alone.handle == nil {
 		at = e.exact()
 	}
-	e.decide(t, &r, at, &d)
-	return d
+	e.decide(ctx, t, r, at, d)
 }
 
 // decide charges and counts a request whose route is known.
-func (e *Enforcer) decide(t *route, r *Request, at instant, d *Decision) {
+func (e *Enforcer) decide(ctx context.Context, t *route, r *Request, at instant, d *Decision) {
 	cost := min(max(r.Cost, 1), rlc.MaxRate)
 	if t.overrides != nil && t.overridden(d, at, r.Peek) {
 		return
@@ -161,10 +176,10 @@ func (e *Enforcer) decide(t *route, r *Request, at instant, d *Decision) {
 	}
 	var both [2]verdict
 	live, asIf := &both[0], &both[0] // the same where there is one world
-	e.take(&t.live, at, cost, r.Peek, h, live)
+	e.take(ctx, &t.live, at, cost, r.Peek, h, live)
 	if t.asIf.parts != nil {
 		asIf = &both[1]
-		e.take(&t.asIf, at, cost, r.Peek, h, asIf)
+		e.take(ctx, &t.asIf, at, cost, r.Peek, h, asIf)
 	}
 	t.answer(d, live, asIf)
 	if t.overrides != nil {

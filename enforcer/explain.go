@@ -1,6 +1,7 @@
 package enforcer
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"time"
@@ -82,7 +83,7 @@ func (b *builder) explainPart(p draft) Explained {
 	}
 	w := b.e.newWorld([]draft{p}, !p.enforce, true)
 	var v verdict
-	b.e.take(&w, instantOf(b.e.now()), 1, true, nil, &v)
+	b.e.take(context.Background(), &w, instantOf(b.e.now()), 1, true, nil, &v)
 	k := p.bucket
 	return Explained{
 		Live:   Live{b.s.Name, k.Name, p.key, k.Role, mode, k.Algorithm, p.source, p.limit},

@@ -19,11 +19,14 @@ const reasons = 12 // how many there are
 
 // reasonOf finds the kind of a store's error; "other" for one that says none.
 func reasonOf(err error) reason {
-	all := Reasons()
+	all, said := Reasons(), ""
 	if r := Reasoned(nil); errors.As(err, &r) {
-		if i := slices.Index(all, r.Reason()); i >= 0 {
-			return reason(i)
-		}
+		said = r.Reason()
+	} else if errors.Is(err, context.DeadlineExceeded) {
+		said = "timeout"
+	}
+	if i := slices.Index(all, said); i >= 0 {
+		return reason(i)
 	}
 	return reason(len(all) - 1)
 }

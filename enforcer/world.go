@@ -150,18 +150,18 @@ func (c charged) settle(by int64) {
 // take charges one world with cost and enters what it says into v, which is
 // empty. What the request keeps until it is over goes into h, which is nil
 // where it keeps nothing.
-func (e *Enforcer) take(w *world, at instant, cost int64, peek bool, h *held, v *verdict) {
+func (e *Enforcer) take(ctx context.Context, w *world, at instant, cost int64, peek bool, h *held, v *verdict) {
 	if len(w.stages) == 1 && len(w.slots) == 0 && h == nil {
-		_ = e.ask(w, &w.stages[0], at, cost, peek, v)
+		_ = e.ask(ctx, w, &w.stages[0], at, cost, peek, v)
 		return
 	}
 	if len(w.parts) > 0 {
-		e.takeStages(w, at, cost, peek, h, v)
+		e.takeStages(ctx, w, at, cost, peek, h, v)
 	}
 }
 
 // takeStages is take for any world.
-func (e *Enforcer) takeStages(w *world, at instant, cost int64, peek bool, h *held, v *verdict) {
+func (e *Enforcer) takeStages(ctx context.Context, w *world, at instant, cost int64, peek bool, h *held, v *verdict) {
 	v.Remaining = -1 // not known yet: part 0's where nothing refuses
 	var first *lease
 	for _, i := range w.slots {
@@ -179,7 +179,7 @@ func (e *Enforcer) takeStages(w *world, at instant, cost int64, peek bool, h *he
 			break
 		}
 		st := &w.stages[i]
-		if set := e.ask(w, st, at, cost, peek, v); set != nil {
+		if set := e.ask(ctx, w, st, at, cost, peek, v); set != nil {
 			done = append(done, charged{set, at.micros, cost * st.cost})
 		}
 	}
@@ -201,7 +201,7 @@ func (e *Enforcer) takeStages(w *world, at instant, cost int64, peek bool, h *he
 
 // ask charges one stage and enters what it says into v. It returns the set
 // that was charged, nil where none was.
-func (e *Enforcer) ask(w *world, st *stage, at instant, cost int64, peek bool, v *verdict) Set {
+func (e *Enforcer) ask(ctx context.Context, w *world, st *stage, at instant, cost int64, peek bool, v *verdict) Set {
 	n := cost * st.cost
 	if peek {
 		n = -n
@@ -213,9 +213,8 @@ func (e *Enforcer) ask(w *world, st *stage, at instant, cost int64, peek bool, v
 		at = e.exact() // the loop was to decide alone, and has said nothing yet
 	}
 	set := st.set
-	// The deadline of the hot path belongs to the store: a context would cost
-	// more than the decision.
-	tally, err := set.Take(context.Background(), at.micros, n)
+	// The store has a deadline of its own: who has no other need not pay for one.
+	tally, err := set.Take(ctx, at.micros, n)
 	if err != nil {
 		set, tally = e.fall(w, st, at, n, reasonOf(err), v)
 	}

@@ -1,6 +1,7 @@
 package rls
 
 import (
+	"context"
 	"sync"
 	"time"
 )
@@ -54,4 +55,24 @@ func (c *clock) tick() {
 		return
 	}
 	time.AfterFunc(c.step, c.tick)
+}
+
+// ending is a context that ends when a clock says so. The end of the one in it
+// does not matter: whoever left is not waited for much longer either.
+type ending struct {
+	context.Context
+	end <-chan struct{}
+}
+
+// Done implements context.Context.
+func (e *ending) Done() <-chan struct{} { return e.end }
+
+// Err implements context.Context.
+func (e *ending) Err() error {
+	select {
+	case <-e.end:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
 }

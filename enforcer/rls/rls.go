@@ -32,10 +32,9 @@ type Config struct {
 	// Headers adds the RateLimit fields to the answers, for Envoy to put into
 	// the client's response.
 	Headers bool
-	// Deadline is how long an answer may take, default 15 ms: Envoy gives up
-	// after 20. What is not decided then is answered UNAVAILABLE, and Envoy's
-	// failure_mode_deny decides, as it would have 5 ms later. Below 0 there is
-	// none, and a decision needs no goroutine of its own: right where every
+	// Deadline is how long shared counters are waited for in all, default
+	// 15 ms: Envoy gives up after 20. What they have not said by then is decided
+	// by the buckets' on_failure. Below 0 there is none: right where every
 	// counter is in process and nothing can be waited for.
 	Deadline time.Duration
 	// Observe hears each decision with the name of the peer that asked, "" for
@@ -66,7 +65,7 @@ type Server struct {
 	config   Config
 	enforcer *enforcer.Enforcer
 	maps     sync.Pool     // of rlc.Attributes
-	late     atomic.Uint64 // requests that were not decided in time
+	late     atomic.Uint64 // requests whose counters were waited for until the end
 	metadata metadata
 	clock    *clock // nil without a deadline
 }
@@ -106,53 +105,34 @@ func (s *Server) ShouldRateLimit(ctx context.Context, in *pb.RateLimitRequest) (
 	if s.config.Observe != nil {
 		who = peerName(ctx)
 	}
-	if s.config.Deadline < 0 {
-		decisions := make([]enforcer.Decision, len(in.Descriptors))
+	decisions := make([]enforcer.Decision, len(in.Descriptors))
+	if s.clock == nil {
 		for i := range decisions {
-			decisions[i] = s.decide(in, i, who)
+			decisions[i] = s.decide(ctx, in, i, who)
 		}
 		return s.answer(in.Domain, decisions)
 	}
-	decisions, ok := s.inTime(ctx, in, who)
-	if !ok {
+	end := &ending{Context: ctx, end: s.clock.end()}
+	s.together(end, in, who, decisions)
+	if end.Err() != nil {
 		s.late.Add(1)
-		return nil, status.Error(codes.Unavailable, "not decided in time")
 	}
 	return s.answer(in.Domain, decisions)
 }
 
-// inTime decides the descriptors at the same time, each in a goroutine of its
-// own; it reports false where the deadline, or the caller's patience, ended
-// first. The goroutines end with the counters' own deadline.
-func (s *Server) inTime(ctx context.Context, in *pb.RateLimitRequest, who string) ([]enforcer.Decision, bool) {
-	decisions := make([]enforcer.Decision, len(in.Descriptors))
-	done := make(chan struct{}, len(in.Descriptors))
-	for i := range in.Descriptors {
-		go func() {
-			decisions[i] = s.decide(in, i, who)
-			done <- struct{}{}
-		}()
+// together decides the descriptors at the same time, the first in the caller's
+// goroutine: nearly every request has no other.
+func (s *Server) together(ctx context.Context, in *pb.RateLimitRequest, who string, decisions []enforcer.Decision) {
+	var others sync.WaitGroup
+	for i := range decisions[1:] {
+		others.Go(func() { decisions[i+1] = s.decide(ctx, in, i+1, who) })
 	}
-	late := s.clock.end()
-	for range decisions {
-		select {
-		case <-done:
-			continue
-		default:
-		}
-		select {
-		case <-done:
-		case <-late:
-			return nil, false
-		case <-ctx.Done():
-			return nil, false
-		}
-	}
-	return decisions, true
+	decisions[0] = s.decide(ctx, in, 0, who)
+	others.Wait()
 }
 
 // decide decides one descriptor.
-func (s *Server) decide(in *pb.RateLimitRequest, i int, who string) enforcer.Decision {
+func (s *Server) decide(ctx context.Context, in *pb.RateLimitRequest, i int, who string) enforcer.Decision {
 	descriptor := in.Descriptors[i]
 	attrs := s.maps.Get().(rlc.Attributes)
 	defer s.maps.Put(attrs)
@@ -174,7 +154,7 @@ func (s *Server) decide(in *pb.RateLimitRequest, i int, who string) enforcer.Dec
 	if !r.Peek {
 		s.enforcer.Identified(enforcer.FromAttributes(r))
 	}
-	d := s.enforcer.Decide(r)
+	d := s.enforcer.DecideContext(ctx, r)
 	if s.config.Observe != nil {
 		s.config.Observe(who, r, d)
 	}
@@ -336,7 +316,7 @@ func peerName(ctx context.Context) string {
 	return mtls.Name(&info.State)
 }
 
-var descLate = prometheus.NewDesc("rlc_enforcer_rls_late_total", "Requests that were not decided before Envoy gives up, answered UNAVAILABLE.", nil, nil)
+var descLate = prometheus.NewDesc("rlc_enforcer_rls_late_total", "Requests whose shared counters were waited for until the deadline: on_failure decided.", nil, nil)
 
 // Describe implements prometheus.Collector.
 func (s *Server) Describe(ch chan<- *prometheus.Desc) { ch <- descLate }

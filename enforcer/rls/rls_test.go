@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net"
 	"strings"
@@ -387,36 +388,55 @@ func TestRequestsThatSayNothingAreInvalid(t *testing.T) {
 	}
 }
 
-// stuck is a store that answers when it is let go.
-type stuck struct{ let chan struct{} }
+// silent is a store that never answers.
+type silent struct{}
 
-func (s stuck) Set([]gcra.Charge) enforcer.Set { return s }
+func (silent) Set([]gcra.Charge) enforcer.Set { return silent{} }
 
-func (s stuck) Take(context.Context, int64, int64) (gcra.Tally, error) {
-	<-s.let
-	return gcra.Tally{}, nil
+func (silent) Take(ctx context.Context, _, _ int64) (gcra.Tally, error) {
+	<-ctx.Done()
+	return gcra.Tally{}, ctx.Err()
 }
 
-func TestAStuckStoreIsAnsweredBeforeEnvoyGivesUp(t *testing.T) {
+func TestAStoreThatNeverAnswersIsDecidedWithoutBeforeEnvoyGivesUp(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	let := make(chan struct{})
-	s, err := rls.New(rls.Config{Enforcer: decides(t, enforcer.Config{Counter: stuck{let}}, enforcing)})
+	metrics := prometheus.NewRegistry()
+	s, err := rls.New(rls.Config{Enforcer: decides(t, enforcer.Config{Counter: silent{}, Registerer: metrics}, `defaults: {mode: enforce}
+buckets:
+  - {name: logins, match: {procedure: Login}, on_failure: closed, limit: {rate: 10, burst: 10}}
+  - {name: reads, match: {procedure: Get}, on_failure: open, limit: {rate: 0.001, burst: 1}}
+`)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := &pb.RateLimitRequest{Domain: "s", Descriptors: []*common.RateLimitDescriptor{describe("caller", "a"), describe("caller", "b")}}
-	// The store is let go only after the answer: it came without the store.
+	metrics.MustRegister(s)
+	in := &pb.RateLimitRequest{Domain: "s", Descriptors: []*common.RateLimitDescriptor{describe("procedure", "Get"), describe("procedure", "Get")}}
+	if out, err := s.ShouldRateLimit(t.Context(), in); err != nil || len(out.Statuses) != 2 || out.OverallCode != pb.RateLimitResponse_OVER_LIMIT {
+		t.Errorf("two of a bucket that is open, burst 1: %v, %v", out, err)
+	}
+	in.Descriptors = append(in.Descriptors[:1], describe("procedure", "Login"))
+	in.Descriptors[0].Entries[0].Value = "other"
 	if _, err := s.ShouldRateLimit(t.Context(), in); status.Code(err) != codes.Unavailable {
-		t.Errorf("answered %v", err)
+		t.Errorf("one that fails closed: %v", err)
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(s)
-	families, err := registry.Gather()
-	if err != nil || len(families) != 1 || families[0].Metric[0].Counter.GetValue() != 1 {
-		t.Errorf("counted %v, %v", families, err)
+	families, err := metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
 	}
-	close(let)
-	if out, err := s.ShouldRateLimit(t.Context(), in); err != nil || codesOf(out) != "OK OK OK" {
-		t.Errorf("once it answers: %v, %v", out, err)
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			for _, l := range m.Label {
+				if l.GetName() == "reason" && m.Counter.GetValue() > 0 {
+					got[f.GetName()+" "+l.GetValue()] += m.Counter.GetValue()
+				}
+			}
+			if f.GetName() == "rlc_enforcer_rls_late_total" {
+				got[f.GetName()] = m.Counter.GetValue()
+			}
+		}
+	}
+	if want := map[string]float64{"rlc_enforcer_rls_late_total": 2, "rlc_enforcer_fallbacks_total timeout": 3}; !maps.Equal(got, want) {
+		t.Errorf("counted %v, want %v", got, want)
 	}
 }
