@@ -169,13 +169,14 @@ func (c *Change) Quota() *Quota {
 type ProposalState string
 
 // The states. A proposal starts pending and ends accepted, rejected,
-// superseded or empty.
+// superseded or failed.
 const (
 	Pending    ProposalState = "pending"    // stored, its outbox row not yet carried out
 	Open       ProposalState = "open"       // published for review
 	Accepted   ProposalState = "accepted"   // found on the base branch
 	Rejected   ProposalState = "rejected"   // by a person, with a reason
 	Superseded ProposalState = "superseded" // a newer one took its place
+	Failed     ProposalState = "failed"     // cannot be published; Error says why
 )
 
 // Proposal is the changes put up for one service by one run.
@@ -271,21 +272,27 @@ func (p Page) Limit() int {
 type ServiceSummary struct {
 	Name         string
 	Owners       []string
-	Buckets      int     // quotas and caps with a limit in force or a policy
-	Enforcing    int     // of them
-	Desired      int     // quotas in force
-	Held         int     // quotas held by the last run
-	Offered      Rate    // mean of the last closed hour over quota buckets
-	LimitSum     Rate    // Σ of quota rates
-	Capacity     Rate    // declared; 0 for none
-	Headroom     *Ratio  // the least (limit − peak) / peak of its quotas; nil where unknown
-	HeadroomAt   string  // that quota's ID
-	Trend        []Rate  // hourly highest offered of the last 7 days, for the sparkline
-	VirtualDrops float64 // last 24 h
-	Drops        float64 // last 24 h
-	Counted      float64 // requests that enforcers counted in the last 24 h; 0 where unknown
-	OpenReview   string  // id of the open proposal; ""
-	Problem      string  // why its policy is not read; ""
+	Buckets      int       // quotas and caps with a limit in force or a policy
+	Enforcing    int       // of them
+	Desired      int       // quotas in force
+	Held         int       // quotas held by the last run
+	Offered      Rate      // mean of the last closed hour over quota buckets
+	LimitSum     Rate      // Σ of quota rates
+	Capacity     Rate      // declared; 0 for none
+	Headroom     *Ratio    // the least (limit − peak) / peak of its quotas; nil where unknown
+	HeadroomAt   string    // that quota's ID
+	Trend        []Rate    // hourly highest offered of the last 7 days, for the sparkline
+	VirtualDrops float64   // last 24 h
+	Drops        float64   // last 24 h
+	Counted      float64   // requests that enforcers counted in the last 24 h; 0 where unknown
+	OpenReview   string    // id of the open proposal; ""
+	ReviewSince  time.Time // when that proposal was made; zero for none
+	Known        int       // limits whose peak is known
+	Fitting      int       // of them, those that fit: see Fits
+	Requests     float64   // of quota buckets in the last run's window
+	Limited      float64   // of them, those that a limit is in force for
+	Unmatched    float64   // of Counted, those that no bucket counts
+	Problem      string    // why its policy is not read; ""
 	Updated      time.Time
 }
 

@@ -75,6 +75,7 @@ func Run(t *testing.T, open func(t *testing.T) *store.DB) {
 		{"one promotion of a bucket is on its way at a time", promotions},
 		{"a pin stands until it is lifted", pins},
 		{"a notice is told once to each target", notices},
+		{"a day's scores replace those of that day", scores},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, open(t)) })
 	}

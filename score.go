@@ -1,0 +1,44 @@
+package rlc
+
+import "time"
+
+// Score is how well services were limited on one day: all of them, or those of
+// one owner. A service with two owners is in the scores of both.
+type Score struct {
+	Day      time.Time `json:"day"`   // its midnight, UTC
+	Fleet    bool      `json:"fleet"` // of all services; else of Owner's
+	Owner    string    `json:"owner"` // "" for the services without one
+	Services int       `json:"services"`
+	// What policies read in the last run's window, and what of it a limit is in
+	// force for.
+	Requests float64 `json:"requests"`
+	Limited  float64 `json:"limited"`
+	// Limits whose peak is known, and those of them between FitLeast and FitMost
+	// times that peak.
+	Known   int `json:"known"`
+	Fitting int `json:"fitting"`
+	// What enforcers counted on the day.
+	Counted      float64 `json:"counted"`
+	Drops        float64 `json:"drops"`
+	VirtualDrops float64 `json:"virtual_drops"`
+	Unmatched    float64 `json:"unmatched"` // requests that no bucket counts
+	// Proposals that were open, and when the oldest and the median one was made;
+	// zero without any.
+	Open   int       `json:"open"`
+	Oldest time.Time `json:"oldest"`
+	Median time.Time `json:"median"`
+	At     time.Time `json:"at"` // when it was computed
+}
+
+// Between FitLeast and FitMost times its peak a limit fits: below, ordinary
+// growth is dropped; above, it protects little.
+const (
+	FitLeast = 1.3
+	FitMost  = 3.0
+)
+
+// Fits reports whether a limit lies between FitLeast and FitMost times a peak.
+// A part in a thousand either way is rounding.
+func Fits(limit, peak Rate) bool {
+	return peak > 0 && limit >= peak*FitLeast*0.999 && limit <= peak*FitMost*1.001
+}
