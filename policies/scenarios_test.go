@@ -229,6 +229,27 @@ func TestScenario10AStormThatIsStillOnIsNoNewRegime(t *testing.T) {
 	}
 }
 
+func TestScenario10AStormThatBeganHoursAgoIsLeftOutLikeAnyOther(t *testing.T) {
+	now := time.Date(2026, 11, 24, 16, 20, 0, 0, time.UTC)
+	for _, long := range []time.Duration{10 * minute, 40 * minute, 2 * hour, 3*hour + 10*minute} {
+		for _, factor := range []float64{3, 6, 30} {
+			// The last one is still on; yesterday's, on the same history, ended long ago.
+			today, before := storm(now.Add(-long), long, factor), storm(now.Add(-23*hour-50*minute), 20*minute, factor)
+			for name, traffic := range map[string]func(time.Time) float64{
+				"one":      today,
+				"in waves": func(at time.Time) float64 { return max(today(at), before(at)) },
+			} {
+				est, c := run{now: now, history: recorded(now, 28, traffic), current: quota(130)}.propose(t)
+				near(t, "estimate", est.Limit.Rate, 130)
+				wantLimit(t, c, 130, 260)
+				if last := len(est.Flags) - 1; last < 0 || est.Flags[last].Rule != "spike" || est.Flags[last].Peak != rlc.Rate(factor*100) || c.Look != "" {
+					t.Errorf("%s, × %v for %s: flags %+v, look %q", name, factor, long, est.Flags, c.Look)
+				}
+			}
+		}
+	}
+}
+
 func TestScenario11SixWeeklyRunsDoNotShrinkAClippedQuota(t *testing.T) {
 	noHeadroom, err := Builtin().New(rlc.PolicySpec{Kind: "historical", Params: rlc.Params{"headroom": 0.0}})
 	if err != nil {
@@ -358,27 +379,16 @@ func TestScenario24OneAbsurdSpikeIsLeftOut(t *testing.T) {
 		t.Errorf("flags %+v", c.Flags)
 	}
 
-	// In the last hour nobody can tell: the spike is not left out, and what it
-	// leads to is no possible limit.
+	// Just now it is a spike like any other.
 	h = recorded(monday, 28, func(x time.Time) float64 {
 		if x.Equal(monday.Add(-10 * minute)) {
 			return 1e12
 		}
 		return usual(x)
 	})
-	_, c = run{history: h, current: quota(130)}.propose(t)
-	if c.Held != "implausible" {
-		t.Errorf("held %q, new %v", c.Held, c.New)
-	}
-	// A spike that is possible is held by the cap: 130 × 1.25 = 162.5.
-	h = recorded(monday, 28, func(x time.Time) float64 {
-		if x.Equal(monday.Add(-10 * minute)) {
-			return 1e9
-		}
-		return usual(x)
-	})
-	_, c = run{history: h, current: quota(130)}.propose(t)
-	wantLimit(t, c, 162, 324)
+	est, c = run{history: h, current: quota(130)}.propose(t)
+	near(t, "estimate", est.Limit.Rate, 130)
+	wantLimit(t, c, 130, 260)
 }
 
 func TestScenario25MissingTargetsBlockTheDecrease(t *testing.T) {
@@ -409,6 +419,33 @@ func TestScenario27TenRunsInAnHourAreOneStep(t *testing.T) {
 	if current.Limit != (rlc.Limit{Rate: 260, Burst: 520}) {
 		t.Errorf("ten runs led from 130 to %v", current.Limit)
 	}
+}
+
+func TestScenario26AStormOfFailingAnswersRaisesNothingHoweverLong(t *testing.T) {
+	for _, long := range []time.Duration{40 * minute, 5 * hour, 20 * hour, 26 * hour, 3 * day} {
+		for _, factor := range []float64{1.7, 3, 6} {
+			from := monday.Add(-long)
+			h := marking(recorded(monday, 28, storm(from, long, factor)), from.Truncate(hour), monday, func(x *rlc.Hour) { x.Unhealthy = true })
+			for _, kind := range []string{"historical", "predictive", "recent"} {
+				p, err := Builtin().New(rlc.PolicySpec{Kind: kind, Params: rlc.Params{"headroom": 0.3}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, c := (run{policy: p, history: h, current: quota(130)}).propose(t); c.New == nil || *c.New != quota(130).Limit {
+					t.Errorf("%s: × %v for %s made 130/s %v\n%s", kind, factor, long, c.New, Explain(c).Text())
+				}
+			}
+		}
+	}
+}
+
+func TestScenario26ALevelThatOutlivesAFailureCounts(t *testing.T) {
+	// × 2.5 for three days, the first twelve hours with failing answers.
+	from := monday.Add(-3 * day)
+	h := marking(recorded(monday, 28, storm(from, 3*day, 2.5)), from, from.Add(12*hour), func(x *rlc.Hour) { x.Unhealthy = true })
+	est, c := run{history: h, current: quota(130)}.propose(t)
+	near(t, "estimate", est.Limit.Rate, 1.3*250)
+	wantLimit(t, c, 260, 520) // +100 % a day
 }
 
 func TestScenario29ARandomBatchIsNotFlaggedAway(t *testing.T) {

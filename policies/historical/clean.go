@@ -3,6 +3,7 @@ package historical
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -122,23 +123,31 @@ func (w *weeks) findShift() {
 }
 
 // findRise looks for a level that is too young to fill half of a window: hours
-// far above usual in the last day, and one of the last three hours still up.
-// Nobody can tell a storm from a shift then.
+// far above usual, at most a pause apart, the last of them not longer ago than
+// that, and one of the last three hours still up. Nobody can tell a storm from a
+// shift then. One that has not yet lasted for a pause is a spike like any other:
+// most storms end before they could teach a limit.
 func (w *weeks) findRise(candidates []int) {
 	if !w.since.IsZero() {
 		return
 	}
-	for _, i := range candidates {
-		if w.hours[i].Start.Before(w.now.Add(-day)) {
-			continue
+	since := w.now
+	for _, i := range slices.Backward(candidates) {
+		start := w.hours[i].Start
+		if since.Sub(start) > pause || start.Before(w.now.Add(-day)) {
+			break
 		}
-		for k := max(0, len(w.hours)-3); k < len(w.hours); k++ {
-			h := w.hours[k]
-			usual := max(w.season.Ref(h.Start), 0.3*w.season.Median)
-			if w.marks[k] != excluded && w.now.Sub(h.Start) <= 4*time.Hour && float64(h.Max) >= shifted*usual {
-				w.young, w.since = true, w.hours[i].Start
-				return
-			}
+		since = start
+	}
+	if w.now.Sub(since) < pause {
+		return
+	}
+	for k := max(0, len(w.hours)-3); k < len(w.hours); k++ {
+		h := w.hours[k]
+		usual := max(w.season.Ref(h.Start), 0.3*w.season.Median)
+		if w.marks[k] != excluded && w.now.Sub(h.Start) <= pause && float64(h.Max) >= shifted*usual {
+			w.young, w.since = true, since
+			return
 		}
 	}
 }

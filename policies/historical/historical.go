@@ -30,6 +30,7 @@ const (
 	clipped      = 0.98 // share of the limit in force that admitted traffic reaches where it is clipped
 	clippedRise  = 0.20 // increase suggested then
 	sparseBurst  = 10   // requests of one step that a burst admits at least
+	pause        = 4 * time.Hour
 	day          = 24 * time.Hour
 	week         = 7 * day
 	growthWeeks  = 3
