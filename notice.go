@@ -6,7 +6,7 @@ import "time"
 // look. One with the same id and target is told once.
 type Notice struct {
 	ID      string    `json:"id"`
-	Kind    string    `json:"kind"`    // override, halt, rollback, drops, tightening, promotion or ask
+	Kind    string    `json:"kind"`    // override, halt, rollback, drops, tightening, promotion, ask or failed
 	Service string    `json:"service"` // whom it is about
 	Owners  []string  `json:"owners"`  // groups who should hear of it
 	At      time.Time `json:"at"`

@@ -35,6 +35,9 @@ var (
 	ErrInvalid = errors.New("invalid")
 	// ErrRefused says that a guard refused the act.
 	ErrRefused = errors.New("refused by a guard")
+	// ErrUnpublishable says that a proposal itself is at fault (a file that would
+	// not validate, a target that is somebody else's): no later try can succeed.
+	ErrUnpublishable = errors.New("cannot be published")
 	// ErrUnavailable says that an engine (a database, a bus) does not answer or
 	// is too busy; the same call may succeed later. Whether a write that fails so
 	// while it is committed took effect is not known.

@@ -2,6 +2,7 @@ package gitsync
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -28,7 +29,8 @@ const humanEdit = "human_edit"
 // nothing is left to change, the branch removed. A change whose line a person
 // edited, or that is not what the run saw, keeps the line as it is and comes
 // back held (human_edit). A line or file that would not validate is
-// rlc.ErrInvalid, a refusing hook rlc.ErrRefused; nothing is written then.
+// rlc.ErrInvalid and rlc.ErrUnpublishable, a refusing hook rlc.ErrRefused;
+// nothing is written then.
 func (r *Repo) Publish(ctx context.Context, p rlc.Proposal) (rlc.Proposal, error) {
 	if p.Service == "" || p.RunID == "" || inert(p.RunID) != p.RunID {
 		return p, fmt.Errorf("%w: a proposal needs a service and a run whose id is one line", rlc.ErrInvalid)
@@ -40,7 +42,11 @@ func (r *Repo) Publish(ctx context.Context, p rlc.Proposal) (rlc.Proposal, error
 		out.Changes = slices.Clone(p.Changes)
 		out.Branch, out.Error = branchName(segment), ""
 		a := r.service(ctx, v, t, segment)
-		return a.publish(&out, epoch)
+		moves, err := a.publish(&out, epoch)
+		if errors.Is(err, rlc.ErrInvalid) {
+			err = fmt.Errorf("%w: %w", rlc.ErrUnpublishable, err)
+		}
+		return moves, err
 	})
 	if err != nil {
 		return p, fmt.Errorf("publish %s: %w", p.Service, err)

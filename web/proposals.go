@@ -16,14 +16,14 @@ import (
 	"github.com/openrlc/rlc/web/ui"
 )
 
-var proposalStates = []rlc.ProposalState{rlc.Open, rlc.Accepted, rlc.Rejected, rlc.Superseded}
+var proposalStates = []rlc.ProposalState{rlc.Open, rlc.Accepted, rlc.Rejected, rlc.Superseded, rlc.Failed}
 
 // proposalList reads the filter of a list of proposals and the list.
 func (s *server) proposalList(v *visit) (all []rlc.Proposal, total int, page rlc.Page, state rlc.ProposalState, err error) {
 	q := v.r.URL.Query()
 	state = rlc.ProposalState(q.Get("state"))
 	if state != "" && state != rlc.Pending && !slices.Contains(proposalStates, state) {
-		return nil, 0, page, state, invalid("state must be open, pending, accepted, rejected or superseded")
+		return nil, 0, page, state, invalid("state must be open, pending, accepted, rejected, superseded or failed")
 	}
 	if page, err = v.page(); err != nil {
 		return nil, 0, page, state, err
@@ -91,6 +91,8 @@ func stateChip(s rlc.ProposalState) ui.Chip {
 		return ui.Chip{Mode: "held", Text: "publishing"}
 	case rlc.Accepted:
 		return ui.Chip{Mode: "enforce", Text: "accepted"}
+	case rlc.Failed:
+		return ui.Chip{Mode: "held", Text: "not published"}
 	}
 	return ui.Chip{Mode: "none", Text: string(s)}
 }
@@ -266,6 +268,8 @@ func proposalSteps(p rlc.Proposal) []ui.Choice {
 		names[3], at = "Rejected", 3
 	case rlc.Superseded:
 		names[3], at = "Superseded", 3
+	case rlc.Failed:
+		names[1], at = "Not published", 1
 	}
 	out := make([]ui.Choice, 0, len(names))
 	for i, n := range names {
@@ -361,6 +365,9 @@ func timeline(v *visit, p rlc.Proposal) []ui.Event {
 		out = append(out, ui.Event{At: v.time(p.Decided), Parts: []ui.Part{{Text: "Rejected by " + orNobody(p.Actor) + ": " + p.Reason}}})
 	case rlc.Superseded:
 		out = append(out, ui.Event{At: v.time(p.Decided), Parts: []ui.Part{{Text: "A newer proposal took its place"}}})
+	case rlc.Failed:
+		out = append(out, ui.Event{At: v.time(p.Decided), Parts: []ui.Part{{Text: "It cannot be published: " + clip(p.Error, 400)}}},
+			ui.Event{Label: "next", Next: true, Parts: []ui.Part{{Text: "A later run puts it up once that is mended"}}})
 	}
 	return out
 }

@@ -268,7 +268,7 @@ func (a *App) judge(run rlc.Run, held []rlc.Change) {
 		if invalid > 0 {
 			why = append(why, fmt.Sprintf("%d because their service's files do not validate", invalid))
 		}
-		text := "The last run could not read every policy."
+		text := "The last run did not do all that it was to do."
 		if len(why) > 0 {
 			text = fmt.Sprintf("The last run held %s, of %d quotas.", strings.Join(why, " and "), run.Total)
 		}

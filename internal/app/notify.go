@@ -87,6 +87,9 @@ func (a *App) announce(ctx context.Context) error {
 	if len(a.notify.Names()) == 0 {
 		return nil
 	}
+	if err := a.announceFailed(ctx); err != nil {
+		return err
+	}
 	open, _, err := a.Records.Proposals(ctx, rlc.Open, "", rlc.Page{Size: 1000})
 	if err != nil {
 		return err

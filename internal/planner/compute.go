@@ -162,11 +162,13 @@ func (p *Planner) conclude(ctx context.Context, run *rlc.Run, h *head, all []fou
 	return out, nil
 }
 
+// mostTrouble is how many of several troubles a text names.
+const mostTrouble = 5
+
 // sentence joins what went wrong, the first few in full.
 func sentence(trouble []string) string {
-	const most = 5
-	if n := len(trouble) - most; n > 0 {
-		trouble = append(slices.Clone(trouble[:most]), fmt.Sprintf("and %d more services", n))
+	if n := len(trouble) - mostTrouble; n > 0 {
+		trouble = append(slices.Clone(trouble[:mostTrouble]), fmt.Sprintf("and %d more services", n))
 	}
 	return strings.Join(trouble, "; ")
 }

@@ -17,7 +17,9 @@
 // degraded, one or more (it may be all of them) held by a failed read of
 // history or by a policy that does not parse; refused, the fleet breaker, and
 // nothing was published; failed, nothing could be computed because the config
-// repository could not be read. A run whose leader has changed, or whose
+// repository could not be read or what was found could not be stored, or nothing
+// that it proposed can be published (rlc.ErrUnpublishable; degraded where other
+// proposals are). What fails for another reason is tried again. A run whose leader has changed, or whose
 // process ends, is not over: it stays for Resume.
 package planner
 
@@ -99,7 +101,8 @@ type Instances interface {
 // Publisher puts a proposal before its reviewers.
 type Publisher interface {
 	// Publish is idempotent: it finds out what already stands outside before it
-	// does anything. It returns p with what became of it.
+	// does anything. It returns p with what became of it. rlc.ErrUnpublishable
+	// ends the proposal as failed; after any other error it is tried again.
 	Publish(ctx context.Context, p rlc.Proposal) (rlc.Proposal, error)
 }
 
@@ -329,13 +332,13 @@ func (p *Planner) Resume(ctx context.Context) error {
 	var failed []error
 	for _, run := range runs {
 		if err := p.resume(ctx, run); err != nil {
-			failed = append(failed, fmt.Errorf("resume run %s: %w", run.ID, err))
+			failed = append(failed, fmt.Errorf("run %s: %w", run.ID, err))
 		}
 		if ctx.Err() != nil {
 			break
 		}
 	}
-	return errors.Join(failed...)
+	return some(failed)
 }
 
 func (p *Planner) resume(ctx context.Context, run rlc.Run) error {
@@ -377,7 +380,7 @@ func (p *Planner) carry(ctx context.Context, run rlc.Run, head *head, headErr er
 			if ctx.Err() != nil {
 				return run, headErr
 			}
-			run.Detail = failedBy + headErr.Error()
+			run.Detail = failedBy + text(headErr)
 			return run, errors.Join(headErr, p.finish(ctx, &run))
 		}
 		run.Commit = head.commit.Hash
@@ -386,17 +389,24 @@ func (p *Planner) carry(ctx context.Context, run rlc.Run, head *head, headErr er
 			if ctx.Err() != nil {
 				return run, err
 			}
-			run.Detail = failedBy + err.Error()
+			run.Detail = failedBy + text(err)
 			return run, errors.Join(err, p.finish(ctx, &run))
 		}
 		fault.Hit("after-compute")
 		if err := p.cfg.Records.StoreRun(ctx, run, found.changes, found.proposals); err != nil {
+			if errors.Is(err, rlc.ErrInvalid) { // what was found cannot be stored: neither can it be next time
+				run.Detail = failedBy + text(err)
+				err = errors.Join(err, p.finish(ctx, &run))
+			}
 			return run, err
 		}
 		run.Stage = rlc.Stored
 		fault.Hit("after-store")
 	}
 	if err := p.publish(ctx, run); err != nil {
+		return run, err
+	}
+	if err := p.unpublished(ctx, &run); err != nil {
 		return run, err
 	}
 	return run, p.finish(ctx, &run)

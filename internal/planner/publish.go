@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/escape"
 	"github.com/openrlc/rlc/internal/fault"
 )
 
@@ -16,6 +19,9 @@ const (
 	firstWait = 5 * time.Second
 	lastWait  = 15 * time.Minute
 )
+
+// mostText bounds, in characters, what is kept of an error.
+const mostText = 1000
 
 // publish carries out the outbox rows of one run that are due. An error says
 // that some remain.
@@ -34,7 +40,7 @@ func (p *Planner) publish(ctx context.Context, run rlc.Run) error {
 			continue
 		}
 		if p.now().Before(row.NotBefore) {
-			failed = append(failed, fmt.Errorf("publish %s: %s; next try at %s", proposal.ID, row.LastError, row.NotBefore.Format(time.RFC3339)))
+			failed = append(failed, fmt.Errorf("publish %s: %s; next try at %s", proposal.Service, row.LastError, row.NotBefore.Format(time.RFC3339)))
 			continue
 		}
 		if err := p.publishOne(ctx, row, proposal); err != nil {
@@ -44,18 +50,29 @@ func (p *Planner) publish(ctx context.Context, run rlc.Run) error {
 			failed = append(failed, err)
 		}
 	}
-	return errors.Join(failed...)
+	return some(failed)
+}
+
+// some joins the first errors of a list and says how many more there are; nil
+// for none.
+func some(all []error) error {
+	if n := len(all) - mostTrouble; n > 0 {
+		all = append(slices.Clone(all[:mostTrouble]), fmt.Errorf("and %d more", n))
+	}
+	return errors.Join(all...)
 }
 
 func (p *Planner) publishOne(ctx context.Context, row rlc.OutboxRow, proposal rlc.Proposal) error {
 	published, err := p.cfg.Publisher.Publish(ctx, proposal)
 	if err != nil {
-		err = fmt.Errorf("publish %s: %w", proposal.ID, err)
 		if ctx.Err() != nil || errors.Is(err, rlc.ErrFenced) {
-			return err // it did not fail: it was interrupted
+			return fmt.Errorf("publish %s: %w", proposal.Service, err) // it did not fail: it was interrupted
 		}
 		p.cfg.Log.Warn("proposal not published", "proposal", proposal.ID, "attempts", row.Attempts+1, "error", err)
-		return errors.Join(err, p.cfg.Records.OutboxFailed(ctx, proposal.ID, err.Error(), p.now().Add(p.backoff(row.Attempts))))
+		if errors.Is(err, rlc.ErrUnpublishable) {
+			return p.giveUp(ctx, proposal, err)
+		}
+		return errors.Join(err, p.cfg.Records.OutboxFailed(ctx, proposal.ID, text(err), p.now().Add(p.backoff(row.Attempts))))
 	}
 	fault.Hit("after-publish")
 	if published.State == rlc.Pending {
@@ -76,6 +93,70 @@ func (p *Planner) publishOne(ctx context.Context, row rlc.OutboxRow, proposal rl
 	fault.Hit("after-record")
 	return nil
 }
+
+// giveUp ends a proposal that no later try could publish.
+func (p *Planner) giveUp(ctx context.Context, proposal rlc.Proposal, why error) error {
+	proposal.State, proposal.Decided, proposal.Actor, proposal.Error = rlc.Failed, p.now(), "rlc", text(why)
+	err := p.cfg.Records.Published(ctx, p.cfg.Epoch(), proposal, &rlc.AuditEntry{
+		At: proposal.Decided, Actor: "rlc", Action: "proposal.failed", Object: proposal.ID, Detail: proposal.Error})
+	if errors.Is(err, rlc.ErrConflict) {
+		return nil // decided meanwhile
+	}
+	if err != nil {
+		return fmt.Errorf("record %s as failed: %w", proposal.ID, err)
+	}
+	return nil
+}
+
+// unpublished adds to the run's detail which of its proposals cannot be
+// published: it is failed where that is all of them, else degraded. It is read
+// from the records, so that a resumed run ends as it would have ended.
+func (p *Planner) unpublished(ctx context.Context, run *rlc.Run) error {
+	failed, err := p.proposalsOf(ctx, *run, rlc.Failed)
+	if err != nil || len(failed) == 0 {
+		return err
+	}
+	all, err := p.proposalsOf(ctx, *run, "")
+	if err != nil {
+		return err
+	}
+	var trouble []string
+	for _, f := range failed {
+		trouble = append(trouble, "the proposal for "+f.Service+" is not published: "+f.Error)
+	}
+	by := degradedBy
+	if len(failed) == len(all) {
+		by = failedBy
+	}
+	before := strings.TrimPrefix(run.Detail, degradedBy)
+	if run.Detail = by + sentence(trouble); before != "" {
+		run.Detail += "; " + before
+	}
+	return nil
+}
+
+// proposalsOf are a run's proposals in a state, "" for all.
+func (p *Planner) proposalsOf(ctx context.Context, run rlc.Run, state rlc.ProposalState) (out []rlc.Proposal, err error) {
+	const size = 100
+	for page := 1; ; page++ {
+		all, total, err := p.cfg.Records.Proposals(ctx, state, run.Service, rlc.Page{Number: page, Size: size})
+		if err != nil {
+			return nil, fmt.Errorf("look for the proposals of %s: %w", run.ID, err)
+		}
+		for _, o := range all {
+			if o.RunID == run.ID {
+				out = append(out, o)
+			}
+		}
+		// The newest come first, and a run makes its proposals after it started.
+		if page*size >= total || len(all) == 0 || all[len(all)-1].Created.Before(run.Started) {
+			return out, nil
+		}
+	}
+}
+
+// text is an error as it is kept: one line, bounded.
+func text(err error) string { return escape.Clip(escape.Line(err.Error()), mostText) }
 
 // backoff is how long to wait after one more failure than attempts.
 func (p *Planner) backoff(attempts int) time.Duration {

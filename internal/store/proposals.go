@@ -152,7 +152,7 @@ func setProposal(ctx context.Context, tx *sql.Tx, p rlc.Proposal, audit *rlc.Aud
 }
 
 func decided(s rlc.ProposalState) bool {
-	return s == rlc.Accepted || s == rlc.Rejected || s == rlc.Superseded
+	return s == rlc.Accepted || s == rlc.Rejected || s == rlc.Superseded || s == rlc.Failed
 }
 
 // Outbox returns what is to be published, the oldest proposal first.

@@ -107,7 +107,7 @@ func decisionIsAudited(t *testing.T, db *store.DB) {
 }
 
 func decidedStays(t *testing.T, db *store.DB) {
-	states := []rlc.ProposalState{rlc.Pending, rlc.Open, rlc.Accepted, rlc.Rejected, rlc.Superseded}
+	states := []rlc.ProposalState{rlc.Pending, rlc.Open, rlc.Accepted, rlc.Rejected, rlc.Superseded, rlc.Failed}
 	n := 0
 	for _, from := range states {
 		for _, to := range states {
