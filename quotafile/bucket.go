@@ -24,6 +24,10 @@ func (p *parser) bucket(d *doc, n *yaml.Node, mode rlc.Mode, l layer) (*rlc.Buck
 	b.Name, _ = d.word(o.need("name"), "bucket name")
 	if e := o.get("each"); e != nil {
 		b.Each = d.each(e)
+		raw.each = map[string]*yaml.Node{}
+		for _, item := range e.Content {
+			raw.each[item.Value] = item
+		}
 	}
 	b.Match, raw.match = d.match(o.get("match"))
 	for _, name := range b.Each {

@@ -1,6 +1,7 @@
 package quotafile
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"path"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/enforcer/match"
+	"github.com/openrlc/rlc/internal/spell"
 )
 
 // policy reads a policy.yaml and resolves it over defaults.yaml. The service
@@ -131,7 +133,13 @@ func (d *doc) capacity(n *yaml.Node) *rlc.Capacity {
 // rawBucket is where a bucket stands and what it says itself.
 type rawBucket struct {
 	node  *yaml.Node
+	each  map[string]*yaml.Node
 	match map[string]*yaml.Node
+}
+
+// names is where the bucket names an attribute.
+func (r rawBucket) names(attribute string) *yaml.Node {
+	return cmp.Or(r.match[attribute], r.each[attribute], r.node)
 }
 
 // buckets reads the list of buckets into s.
@@ -192,11 +200,8 @@ func (p *parser) checkBuckets(d *doc, s *rlc.Service, profile *rlc.Profile, raw 
 				"bucket %q admits new keys and no cap bounds their sum", b.Name)
 		}
 		for _, name := range sortedAttributes(b.Match) {
-			if profile != nil && b.Policy != nil {
-				if _, known := profile.Attributes[name]; !known {
-					d.warn(at.Line, at.Column, "it has "+strings.Join(slices.Sorted(maps.Keys(profile.Attributes)), ", "),
-						"bucket %q: profile %s has no attribute %s, so no quota can be computed", b.Name, profile.Name, show(name))
-				}
+			if profile != nil {
+				d.checkAttribute(b, raw[i], profile, name)
 			}
 			pattern, node := b.Match[name], raw[i].match[name]
 			if node == nil {
@@ -213,6 +218,25 @@ func (p *parser) checkBuckets(d *doc, s *rlc.Service, profile *rlc.Profile, raw 
 				}
 			}
 		}
+	}
+}
+
+// checkAttribute refuses the name of an attribute that is meant for one of the
+// profile's: neither a counter nor a request ever carries it. Any other that the
+// profile does not have may stand in requests alone: then no quota is computed.
+func (d *doc) checkAttribute(b *rlc.Bucket, raw rawBucket, profile *rlc.Profile, name string) {
+	if _, known := profile.Attributes[name]; known {
+		return
+	}
+	has := slices.Sorted(maps.Keys(profile.Attributes))
+	if near := spell.Nearest(name, has, 2); near != "" {
+		d.refuse(raw.names(name), "did you mean "+near+"? If requests do carry it, add it to the profile's attributes",
+			"bucket %q: profile %s has no attribute %s", b.Name, profile.Name, show(name))
+		return
+	}
+	if b.Policy != nil {
+		d.warn(raw.node.Line, raw.node.Column, "it has "+strings.Join(has, ", "),
+			"bucket %q: profile %s has no attribute %s, so no quota can be computed", b.Name, profile.Name, show(name))
 	}
 }
 
