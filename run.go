@@ -291,7 +291,6 @@ type ServiceSummary struct {
 	Fitting      int       // of them, those that fit: see Fits
 	Requests     float64   // of quota buckets in the last run's window
 	Limited      float64   // of them, those that a limit is in force for
-	Unmatched    float64   // of Counted, those that no bucket counts
 	Problem      string    // why its policy is not read; ""
 	Updated      time.Time
 }

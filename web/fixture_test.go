@@ -327,6 +327,7 @@ func (f *fixture) store(t testing.TB, checkout, strange []traffic) {
 	}
 	sums = append(sums, rlc.ServiceSummary{Name: "pricing", Problem: "services/pricing/policy.yaml:5:64: unknown key", Updated: runAt})
 	must(f.db.SaveSummaries(ctx, sums))
+	f.score(t)
 	f.acks = []rlc.Ack{{Enforcer: "embedded", Version: f.version, At: now}}
 	must(f.db.SetVerdict(ctx, rlc.Verdict{ID: "v1", Service: "checkout", Bucket: "callers", Key: rlc.Key{"caller": "batch-reports"}, Window: rlc.Window{From: runAt.Add(-8*24*time.Hour + 14*time.Hour), Until: runAt.Add(-8*24*time.Hour + 15*time.Hour), Reason: hostile[4]}, Actor: hostile[2], At: runAt},
 		rlc.AuditEntry{At: runAt, Actor: "ana", Action: "verdict.set", Object: "checkout"}))

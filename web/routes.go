@@ -43,6 +43,9 @@ func (s *server) routes() []route {
 		{"GET", "/login/callback", anyone, s.comeBack},
 
 		{"GET", "/{$}", viewer, s.overview},
+		{"GET", "/scorecard", viewer, s.scorecard},
+		{"GET", "/scorecard.json", viewer, s.scorecardJSON},
+		{"GET", "/scorecard.csv", viewer, s.scorecardCSV},
 		{"GET", "/services", viewer, s.services},
 		{"GET", "/services.json", viewer, s.apiServices},
 		{"GET", "/services.csv", viewer, s.servicesCSV},

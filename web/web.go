@@ -29,6 +29,7 @@ type Records interface {
 	Summary(ctx context.Context, service string) (rlc.ServiceSummary, error)
 	Summaries(ctx context.Context, filter rlc.ServiceFilter, page rlc.Page) ([]rlc.ServiceSummary, int, error)
 	OverrideLog(ctx context.Context, page rlc.Page) ([]rlc.Override, int, error)
+	Scores(ctx context.Context, from time.Time) ([]rlc.Score, error) // by day, the fleet's first, then by owner
 }
 
 // Truths are what is desired and what is live. A nil config means that there

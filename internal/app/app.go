@@ -99,6 +99,7 @@ type App struct {
 	truths     truths
 	status     status
 	summaries  summaries
+	scored     time.Time // when scores were stored last; the count loop's own
 	emergency  emergency
 	notify     *notify.Sender
 	reviews    *forge.Reviews

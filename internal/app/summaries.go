@@ -118,12 +118,19 @@ func (a *App) summarise(ctx context.Context, name string) (rlc.ServiceSummary, e
 		if cap {
 			continue
 		}
+		row.Requests += ch.Offered
 		if ch.LastHour != nil {
 			row.Offered += *ch.LastHour
 		}
 		q := c.QuotaByID(name, ch.ID())
+		if q != nil {
+			row.Limited += ch.Offered
+		}
 		if q == nil || q.Rate <= 0 || ch.Peak.Rate <= 0 {
 			continue
+		}
+		if row.Known++; rlc.Fits(q.Rate, ch.Peak.Rate) {
+			row.Fitting++
 		}
 		headroom := rlc.Ratio(float64(q.Rate-ch.Peak.Rate) / float64(ch.Peak.Rate))
 		if row.Headroom == nil || headroom < *row.Headroom {
@@ -135,7 +142,7 @@ func (a *App) summarise(ctx context.Context, name string) (rlc.ServiceSummary, e
 		return row, err
 	}
 	if len(open) > 0 {
-		row.OpenReview = open[0].ID
+		row.OpenReview, row.ReviewSince = open[0].ID, open[0].Created
 	}
 	row.Trend, err = a.trend(ctx, name)
 	return row, err
@@ -208,6 +215,9 @@ func (a *App) count(ctx context.Context) error {
 		}
 		if err := a.counts(ctx); err != nil && ctx.Err() == nil {
 			a.log.Debug("counts", "err", err)
+		}
+		if err := a.score(ctx, time.Now()); err != nil && ctx.Err() == nil {
+			a.log.Debug("scores", "err", err)
 		}
 		if _, n, err := a.Records.Proposals(ctx, rlc.Open, "", rlc.Page{Size: 1}); err == nil {
 			a.metrics.proposals.Set(float64(n))

@@ -79,6 +79,7 @@ type Spark struct{ Area, Line, Limit string }
 type Tile struct {
 	Label, Figure, Unit, From string
 	Level                     string // "" or bad
+	Spark                     Spark  // how it was; the zero value draws nothing
 }
 
 // Truth is one of the three truths about a limit.

@@ -164,7 +164,7 @@ func summaries(t *testing.T, db *store.DB) {
 	a := rlc.ServiceSummary{
 		Name: "checkout", Owners: []string{"team-payments", "SRE"}, Buckets: 4, Enforcing: 1, Desired: 7, Held: 2, Offered: 120.5, LimitSum: 700,
 		Capacity: 12000, Headroom: ratio(0.4), HeadroomAt: "callers/caller=a", Trend: []rlc.Rate{1, 2, 3.5}, VirtualDrops: 12, Drops: 3, Counted: 4000,
-		OpenReview: "cron-001-checkout", ReviewSince: now, Known: 6, Fitting: 4, Requests: 9e6, Limited: 8e6, Unmatched: 5, Problem: "policy.yaml:3:1: unknown key", Updated: now,
+		OpenReview: "cron-001-checkout", ReviewSince: now, Known: 6, Fitting: 4, Requests: 9e6, Limited: 8e6, Problem: "policy.yaml:3:1: unknown key", Updated: now,
 	}
 	filled(t, a)
 	b := rlc.ServiceSummary{Name: "a_b%c", Owners: []string{"team-pay"}, Headroom: ratio(0.1), VirtualDrops: 99, Offered: 7, Desired: 1}
