@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"time"
@@ -74,11 +75,18 @@ func Run(ctx context.Context, o Options) error {
 	g.Go(func() error { return a.Serve(ctx) })
 	g.Go(func() error { return tiers.run(ctx) })
 	quotas := make(chan struct{}) // closed when the first quotas are live
+	health, err := newHealth(a.Registry)
+	if err != nil {
+		return err
+	}
 	g.Go(func() error {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-quotas:
+			if !o.Calm {
+				health.failing(Storm().Service, Surge().Service)
+			}
 			return replay(ctx, a.Enforcer, !o.Calm)
 		}
 	})
@@ -132,16 +140,21 @@ func backfill(ctx context.Context, a *app.App, now time.Time, say func(string, .
 			Samples: minutes(s, from, until),
 		})
 	}
-	in = append(in, promserver.LabelledSeries{
-		Labels: map[string]string{"__name__": "up", "job": "rlc-enforcer", "instance": "embedded"},
-		Samples: func(yield func(int64, float64) bool) {
+	scraped := func(name string, labels map[string]string, v float64) promserver.LabelledSeries {
+		l := map[string]string{"__name__": name, "job": "rlc-enforcer", "instance": "embedded"}
+		maps.Copy(l, labels)
+		return promserver.LabelledSeries{Labels: l, Samples: func(yield func(int64, float64) bool) {
 			for t := from; t.Before(now); t = t.Add(time.Minute) {
-				if !yield(t.UnixMilli(), 1) {
+				if !yield(t.UnixMilli(), v) {
 					return
 				}
 			}
-		},
-	})
+		}}
+	}
+	in = append(in, scraped("up", nil, 1))
+	for _, s := range services {
+		in = append(in, scraped(failedShare, map[string]string{"service": s.name}, healthy))
+	}
 	say("history: %d series of real traffic, %s, one sample a minute", len(series), span(now.Sub(from)))
 	last := -1
 	return a.Store.Backfill(ctx, in, func(done, total int) {
