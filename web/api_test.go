@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -161,6 +162,10 @@ func TestProposalsAndRunsContract(t *testing.T) {
 	for _, side := range []string{"old", "new"} {
 		has(t, "a backtest", bt[side].(map[string]any), "requests", "drops")
 		has(t, "a limit", c[side].(map[string]any), "rate", "burst")
+	}
+	episodes := bt["old"].(map[string]any)["episodes"].([]any)
+	if e := first(t, episodes, map[string]any{"bucket": "mobile-create"}); !reflect.DeepEqual(e["key"], c["key"]) {
+		t.Errorf("an episode of %v in a change of %v", e["key"], c["key"])
 	}
 	has(t, "a reason", c["reasons"].([]any)[0].(map[string]any), "rule", "detail", "rate")
 	if n := len(body(t, get(h, "/api/v1/proposals?state=accepted"), 200)["proposals"].([]any)); n != 1 {

@@ -2,6 +2,7 @@ package web
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/openrlc/rlc"
@@ -29,7 +30,20 @@ func changeJSON(c *rlc.Change) object {
 }
 
 func backtestsJSON(c *rlc.Change) object {
-	return object{"old": backtestJSON(c.Backtest.Old), "new": backtestJSON(c.Backtest.New)}
+	return object{"old": backtestJSON(named(c.Backtest.Old, c.Bucket, c.Key)), "new": backtestJSON(named(c.Backtest.New, c.Bucket, c.Key))}
+}
+
+// named is a backtest, nil for none, whose episodes say which quota they are of.
+func named(b *rlc.Backtest, bucket string, key rlc.Key) *rlc.Backtest {
+	if b == nil {
+		return nil
+	}
+	out := *b
+	out.Episodes = slices.Clone(b.Episodes)
+	for i := range out.Episodes {
+		out.Episodes[i].Bucket, out.Episodes[i].Key = bucket, key
+	}
+	return &out
 }
 
 func backtestJSON(b *rlc.Backtest) any {
