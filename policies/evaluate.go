@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -72,10 +73,11 @@ func number(f float64) string { return strconv.FormatFloat(f, 'g', 9, 64) }
 
 func (e Evaluation) forecast(ctx context.Context, policy rlc.Policy, t score.Trace, s score.Split) ([]score.Level, error) {
 	first, last := t.Index(s.From), t.Index(s.Origin)
-	if first >= last {
-		return nil, fmt.Errorf("%w: nothing to learn from", rlc.ErrInvalid)
-	}
 	learn := t.Values[first:last]
+	if !slices.ContainsFunc(learn, func(v float64) bool { return !math.IsNaN(v) }) {
+		return nil, fmt.Errorf("%w: csv/%s.csv has nothing from %s on to learn from: its rows are of %s to %s", rlc.ErrInvalid, t.Name,
+			s.From.Format(time.RFC3339), t.Start.Format(time.RFC3339), t.Time(len(t.Values)-1).Format(time.RFC3339))
+	}
 	h := stat.Summarise(t.Step, t.Time(first), learn)
 	est, err := policy.Propose(ctx, rlc.Input{Now: s.Origin, History: h})
 	if err != nil {

@@ -55,6 +55,11 @@ func TestEvaluationLearnsOnlyFromBeforeTheOrigin(t *testing.T) {
 		t.Errorf("got\n%swant\n%s", out.String(), want)
 	}
 
+	late := start.Add(70 * day).Format(time.RFC3339)
+	write("origins_weekly.csv", "series,step_s,train_start,origin,test_end\nweb,3600,"+start.Add(42*day).Format(time.RFC3339)+","+late+","+late+"\n")
+	if err := e.Write(context.Background(), &out); !errors.Is(err, rlc.ErrInvalid) || !strings.Contains(err.Error(), "web at "+late+": ") || !strings.Contains(err.Error(), "csv/web.csv has nothing from 2026-02-16T00:00:00Z on to learn from: its rows are of 2026-01-05T00:00:00Z to 2026-02-08T23:00:00Z") {
+		t.Errorf("a window without a row: %v", err)
+	}
 	e.Protocol = "hourly"
 	if err := e.Write(context.Background(), &out); !errors.Is(err, rlc.ErrInvalid) {
 		t.Errorf("protocol hourly: %v", err)

@@ -139,9 +139,12 @@ func TestFilesThatAreNotAsDescribedAreNamedWithTheirLine(t *testing.T) {
 		"csv/a.csv":          {Data: []byte("timestamp_rfc3339,rps\n2026-01-05T00:00:00Z,many\n")},
 		"csv/b.csv":          {Data: []byte("time,rate\n")},
 		"csv/c.csv":          {Data: []byte("timestamp_rfc3339,rps\n")},
+		"csv/negative.csv":   {Data: []byte("timestamp_rfc3339,rps\n2026-01-05T00:00:00Z,1\n2026-01-05T01:00:00Z,-1\n")},
+		"csv/minutes.csv":    {Data: []byte("timestamp_rfc3339,rps\n2026-01-05T00:00:00Z,1\n2026-01-05T00:01:00Z,1\n2026-01-05T00:02:00Z,1\n2026-01-05T00:03:00Z,1\n")},
+		"csv/far.csv":        {Data: []byte("timestamp_rfc3339,rps\n9026-01-05T00:00:00Z,1\n2026-01-05T00:01:00Z,1\n")},
 		"origins_weekly.csv": {Data: []byte("series,step_s,train_start,origin,test_end\n../x,60,2026-01-05T00:00:00Z,2026-01-06T00:00:00Z,2026-01-07T00:00:00Z\n")},
 	}
-	for name, want := range map[string]string{"a": "csv/a.csv:2: ", "b": "csv/b.csv:1: ", "c": ""} {
+	for name, want := range map[string]string{"a": "csv/a.csv:2: ", "b": "csv/b.csv:1: ", "c": "", "negative": "csv/negative.csv:3: ", "minutes": "csv/minutes.csv:5: ", "far": "csv/far.csv:2: "} {
 		if _, err := ReadTrace(dir, name, 3600e9); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -41,16 +41,23 @@ func (t Trace) Index(at time.Time) int {
 // Time is when slot i starts.
 func (t Trace) Time(i int) time.Time { return t.Start.Add(time.Duration(i) * t.Step) }
 
+// maxSteps bounds a trace: nearly five years of minutes.
+const maxSteps = 2_500_000
+
 // ReadTrace reads csv/NAME.csv. Each row goes to slot round((t − t0) / step); of
-// rows with one timestamp the first counts, of rows in one slot the last.
+// rows with one timestamp the first counts, of rows in one slot the last. Where
+// most rows would be lost so, or a row lies beyond maxSteps slots, step is not
+// the trace's, and that is an error.
 func ReadTrace(dir fs.FS, name string, step time.Duration) (Trace, error) {
 	t := Trace{Name: name, Step: step}
+	file := "csv/" + name + ".csv"
 	type row struct {
+		line int
 		at   time.Time
 		rate float64
 	}
 	var rows []row
-	err := eachRow(dir, "csv/"+name+".csv", []string{"timestamp_rfc3339", "rps"}, func(f []string) error {
+	err := eachRow(dir, file, []string{"timestamp_rfc3339", "rps"}, func(line int, f []string) error {
 		at, err := time.Parse(time.RFC3339, f[0])
 		if err != nil {
 			return err
@@ -59,7 +66,10 @@ func ReadTrace(dir fs.FS, name string, step time.Duration) (Trace, error) {
 		if err != nil {
 			return err
 		}
-		rows = append(rows, row{at.UTC(), v})
+		if v < 0 || math.IsInf(v, 0) {
+			return fmt.Errorf("%w: rps %s is no rate", rlc.ErrInvalid, f[1])
+		}
+		rows = append(rows, row{line, at.UTC(), v})
 		return nil
 	})
 	if err != nil {
@@ -71,12 +81,23 @@ func ReadTrace(dir fs.FS, name string, step time.Duration) (Trace, error) {
 	slices.SortStableFunc(rows, func(a, b row) int { return a.at.Compare(b.at) })
 	rows = slices.CompactFunc(rows, func(a, b row) bool { return a.at.Equal(b.at) })
 	t.Start = rows[0].at
-	t.Values = make([]float64, int(rows[len(rows)-1].at.Sub(t.Start)/step)+1)
+	last := rows[len(rows)-1]
+	if last.at.Sub(t.Start)/step >= maxSteps {
+		return t, fmt.Errorf("%s:%d: %w: %s is more than %d steps of %s after the first row", file, last.line, rlc.ErrInvalid, last.at.Format(time.RFC3339), maxSteps, step)
+	}
+	t.Values = make([]float64, int(last.at.Sub(t.Start)/step)+1)
 	for i := range t.Values {
 		t.Values[i] = math.NaN()
 	}
+	lost, at := 0, -1
 	for _, r := range rows {
-		if i := int(math.RoundToEven(float64(r.at.Sub(t.Start)) / float64(step))); i < len(t.Values) {
+		i := int(math.RoundToEven(float64(r.at.Sub(t.Start)) / float64(step)))
+		if i == at {
+			if lost++; 2*lost > len(rows) {
+				return t, fmt.Errorf("%s:%d: %w: most rows lie less than a step of %s apart", file, r.line, rlc.ErrInvalid, step)
+			}
+		}
+		if at = i; i < len(t.Values) {
 			t.Values[i] = r.rate
 		}
 	}
@@ -99,7 +120,7 @@ func ReadSplits(dir fs.FS, protocol string) ([]Split, error) {
 	}
 	var out []Split
 	header := []string{"series", "step_s", "train_start", "origin", "test_end"}
-	err := eachRow(dir, "origins_"+protocol+".csv", header, func(f []string) error {
+	err := eachRow(dir, "origins_"+protocol+".csv", header, func(_ int, f []string) error {
 		step, err := strconv.Atoi(f[1])
 		from, err1 := time.Parse(time.RFC3339, f[2])
 		origin, err2 := time.Parse(time.RFC3339, f[3])
@@ -141,7 +162,7 @@ type Origin struct {
 // ReadForecasts reads series,origin,timestamp,q50,q99.
 func ReadForecasts(dir fs.FS, name string) (Forecasts, error) {
 	all := Forecasts{}
-	err := eachRow(dir, name, []string{"series", "origin", "timestamp", "q50", "q99"}, func(f []string) error {
+	err := eachRow(dir, name, []string{"series", "origin", "timestamp", "q50", "q99"}, func(_ int, f []string) error {
 		origin, err := time.Parse(time.RFC3339, f[1])
 		at, err1 := time.Parse(time.RFC3339, f[2])
 		q50, err2 := strconv.ParseFloat(f[3], 64)
@@ -161,7 +182,7 @@ func ReadForecasts(dir fs.FS, name string) (Forecasts, error) {
 
 // eachRow reads a CSV file with exactly the header given; an error names file
 // and line.
-func eachRow(dir fs.FS, name string, header []string, row func([]string) error) error {
+func eachRow(dir fs.FS, name string, header []string, row func(line int, fields []string) error) error {
 	f, err := dir.Open(name)
 	if err != nil {
 		return err
@@ -181,7 +202,7 @@ func eachRow(dir fs.FS, name string, header []string, row func([]string) error) 
 			continue
 		}
 		if err == nil {
-			err = row(slices.Clone(fields))
+			err = row(line, slices.Clone(fields))
 		}
 		if err != nil {
 			return fmt.Errorf("%s:%d: %w", name, line, err)
