@@ -42,6 +42,8 @@ bench: ## the benchmarks, with figures; first decisions beside those of other li
 
 chaos: needs ## the long fault tests: every kill three times, thousands of histories
 	RLC_KILLS=3 $(GO) test -count=1 -timeout 60m -tags fault -run 'Kill|Fault|Hit' ./internal/fault ./internal/planner ./cmd/rlc ./internal/e2e
+	GOGC=400 RLC_HISTORIES=100000 $(GO) test -count=1 -timeout 3h -run 'Invariant1M|Invariant3No' ./policies
+	RLC_HISTORIES=1000 RLC_CALLERS=100000 $(GO) test -count=1 -timeout 60m -run 'HistoriesAreLinearizable|EveryKeyExpires' ./enforcer/redis
 
 clean: ## remove what was built (the demo's data stays in demo-data)
 	rm -rf $(BIN)
