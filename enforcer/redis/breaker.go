@@ -3,6 +3,7 @@ package redis
 import (
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -23,6 +24,8 @@ const (
 // time under a ceiling that doubles; then it lets one request through, a probe,
 // whose success closes it. The zero value is closed.
 type breaker struct {
+	astir atomic.Bool // something failed since the last success
+
 	mu       sync.Mutex
 	failures int
 	opened   int // how often in a row; 0: closed
@@ -31,13 +34,16 @@ type breaker struct {
 }
 
 // allow reports whether a request may go through. One that may is reported.
-func (b *breaker) allow(now time.Time) bool {
+func (b *breaker) allow() bool {
+	if !b.astir.Load() {
+		return true
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.opened == 0 {
 		return true
 	}
-	if b.probing || now.Before(b.until) {
+	if b.probing || time.Now().Before(b.until) {
 		return false
 	}
 	b.probing = true
@@ -46,9 +52,13 @@ func (b *breaker) allow(now time.Time) bool {
 
 // report says how a request that was allowed went. It reports whether the
 // breaker opened by that.
-func (b *breaker) report(now time.Time, ok bool) (tripped bool) {
+func (b *breaker) report(ok bool) (tripped bool) {
+	if ok && !b.astir.Load() {
+		return false
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.astir.Store(!ok)
 	if ok {
 		b.failures, b.opened, b.probing = 0, 0, false
 		return false
@@ -63,18 +73,24 @@ func (b *breaker) report(now time.Time, ok bool) (tripped bool) {
 	}
 	b.opened++
 	b.probing = false
-	b.until = now.Add(ceiling/2 + rand.N(ceiling/2))
+	b.until = time.Now().Add(ceiling/2 + rand.N(ceiling/2))
 	return true
 }
 
 // forget takes back an allowed request whose fate says nothing of Redis.
 func (b *breaker) forget() {
+	if !b.astir.Load() {
+		return
+	}
 	b.mu.Lock()
 	b.probing = false
 	b.mu.Unlock()
 }
 
 func (b *breaker) open() bool {
+	if !b.astir.Load() {
+		return false
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.opened > 0

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"math"
 	"math/bits"
+	"slices"
 	"strings"
 	"time"
 
@@ -51,7 +52,7 @@ func (a answer) ok() bool { return a.err == nil && a.numbers[0] != 0 }
 
 // shards is which breakers stand before the queries, a bit each.
 func (c *Counter) shards(queries []query) (which [gcra.MaxCharges]uint8, all uint64) {
-	if !c.cluster.Load() {
+	if c.shape.Load() != cluster {
 		return which, 1
 	}
 	for i := range queries {
@@ -77,36 +78,68 @@ func (c *Counter) askEven(ctx context.Context, queries []query, undo bool) ([]an
 	if !c.allow(all) {
 		return nil, c.fail(BreakerOpen, "not asked: it did not answer a moment ago")
 	}
-	deadline := time.NewTimer(c.config.Timeout)
-	defer deadline.Stop()
-	var answers []answer
-	fate := error(c.fail(Timeout, "no answer in time"))
-	select {
-	case c.slots <- struct{}{}:
-		done := make(chan []answer, 1)
-		c.calls.Go(func() {
-			defer func() { <-c.slots }()
-			done <- c.exchange(queries, undo)
-		})
-		select {
-		case answers = <-done:
-			fate = nil
-		case <-deadline.C:
-		case <-ctx.Done():
-			fate = ctx.Err()
-		}
-	case <-deadline.C:
-	case <-ctx.Done():
-		fate = ctx.Err()
-	}
+	answers, fate := c.answers(ctx, queries, undo)
 	return answers, c.judge(which[:len(queries)], all, answers, fate)
 }
 
+// answers waits for the queries' answers until the deadline.
+func (c *Counter) answers(ctx context.Context, queries []query, undo bool) ([]answer, error) {
+	within := c.config.Timeout
+	if c.shape.Load() == unknown {
+		began := time.Now()
+		dialling, cancel := context.WithTimeout(ctx, within)
+		_, err := c.client(dialling)
+		cancel()
+		if err != nil && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if err != nil {
+			return nil, c.failure(err)
+		}
+		within -= time.Since(began)
+	}
+	if c.shape.Load() == cluster {
+		return c.direct(ctx, within, queries, undo)
+	}
+	calls, shared := merge(queries, &c.main)
+	var answers []answer
+	var err error
+	if len(calls) > 1 {
+		answers, err = c.direct(ctx, within, calls, undo)
+	} else {
+		answers, err = c.batched(ctx, within, &calls[0])
+	}
+	if err != nil || shared == nil {
+		return answers, err
+	}
+	return split(answers, calls, shared), nil
+}
+
+// client is the connection, which is made where there is none; then the
+// server's shape is known.
+func (c *Counter) client(ctx context.Context) (rueidis.Client, error) {
+	client, err := c.conn.Client(ctx)
+	if err == nil && c.shape.Load() == unknown {
+		shape := single
+		if client.Mode() == rueidis.ClientModeCluster {
+			shape = cluster
+		}
+		c.shape.Store(shape)
+	}
+	return client, err
+}
+
+// The shapes of a server.
+const (
+	unknown int32 = iota // never connected
+	single
+	cluster
+)
+
 // allow asks the breakers of some shards: all or none.
 func (c *Counter) allow(all uint64) bool {
-	now := time.Now()
 	for rest := all; rest != 0; rest &= rest - 1 {
-		if i := bits.TrailingZeros64(rest); !c.breakers[i].allow(now) {
+		if i := bits.TrailingZeros64(rest); !c.breakers[i].allow() {
 			for before := all & (1<<i - 1); before != 0; before &= before - 1 {
 				c.breakers[bits.TrailingZeros64(before)].forget()
 			}
@@ -131,7 +164,6 @@ func (c *Counter) judge(which []uint8, all uint64, answers []answer, fate error)
 			}
 		}
 	}
-	now := time.Now()
 	for ; all != 0; all &= all - 1 {
 		shard := bits.TrailingZeros64(all)
 		b, err := &c.breakers[shard], failed[shard]
@@ -142,7 +174,7 @@ func (c *Counter) judge(which []uint8, all uint64, answers []answer, fate error)
 		case fate != nil:
 			err = late
 		}
-		if b.report(now, !err.bad()) {
+		if b.report(!err.bad()) {
 			c.tripped(err)
 		}
 	}
@@ -155,64 +187,91 @@ func (c *Counter) tripped(err *Error) {
 	c.log.Warn("redis does not answer: not asked for a while", "reason", err.kind, "error", err)
 	switch err.kind {
 	case Timeout, Refused, ReadOnly, MasterDown:
-		if !c.cluster.Load() {
+		if c.shape.Load() != cluster {
 			c.conn.Drop()
 		}
 	}
 }
 
-// exchange sends queries and takes their answers.
-func (c *Counter) exchange(queries []query, undo bool) []answer {
-	ctx := context.Background() // whoever waits has a deadline; nothing waits behind the library's
-	dialling, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	client, err := c.conn.Client(dialling)
-	if err != nil {
-		answers := make([]answer, len(queries))
-		e := c.failure(err)
-		for i := range answers {
-			answers[i].err = e
+// direct sends calls side by side, in a goroutine of their own: the library
+// gives up for no context while it connects.
+func (c *Counter) direct(ctx context.Context, within time.Duration, calls []query, undo bool) ([]answer, error) {
+	deadline := time.NewTimer(within)
+	defer deadline.Stop()
+	select {
+	case c.slots <- struct{}{}:
+		done := make(chan []answer, 1)
+		c.calls.Go(func() {
+			defer func() { <-c.slots }()
+			done <- c.exchange(calls, undo)
+		})
+		select {
+		case answers := <-done:
+			return answers, nil
+		case <-deadline.C:
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
-		return answers
+	case <-deadline.C:
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-	cluster := client.Mode() == rueidis.ClientModeCluster
-	c.cluster.Store(cluster)
-	calls, shared := queries, []int(nil)
-	if !cluster && len(queries) > 1 {
-		calls, shared = c.merge(queries)
-	}
+	return nil, c.late()
+}
+
+func (c *Counter) late() *Error { return c.fail(Timeout, "no answer in time") }
+
+// exchange sends calls and takes their answers.
+func (c *Counter) exchange(calls []query, undo bool) []answer {
 	answers := make([]answer, len(calls))
-	c.run(ctx, client, calls, answers)
+	c.send(calls, answers)
 	if undo && len(calls) > 1 {
-		c.undo(ctx, client, calls, answers)
+		c.undo(calls, answers)
 	}
-	if shared == nil {
-		return answers
+	return answers
+}
+
+// send runs calls. Whoever waits for them has a deadline; behind the library's
+// nothing waits.
+func (c *Counter) send(calls []query, answers []answer) {
+	ctx := context.Background()
+	client, err := c.client(ctx) // there is one, or there was and it is closed
+	if err == nil {
+		c.run(ctx, client, calls, answers)
+		return
 	}
-	out := make([]answer, len(queries))
+	e := c.failure(err)
+	for i := range answers {
+		answers[i].err = e
+	}
+}
+
+// split gives each query its part of its call's answer.
+func split(answers []answer, calls []query, shared []int) []answer {
+	out := make([]answer, len(shared))
+	var before [gcra.MaxCharges]int // queries of a call that had their part
 	for i, at := range shared {
 		out[i] = answers[at]
 		if n := out[i].numbers; n != nil && len(calls[at].keys) > 1 {
-			// The j-th of its call: the call's first two numbers and its own four.
-			j := 0
-			for _, before := range shared[:i] {
-				if before == at {
-					j++
-				}
-			}
+			// The call's first two numbers and the query's own four.
+			j := before[at]
+			before[at]++
 			out[i].numbers = append(n[:2:2], n[2+4*j:6+4*j]...)
 		}
 	}
 	return out
 }
 
-// merge joins the queries that one server can answer in one atomic call, and
-// says which call each went into.
-func (c *Counter) merge(queries []query) (calls []query, at []int) {
+// merge joins the queries of one script, which one server can answer in one
+// atomic call, and says which call each went into; nil for each into its own.
+func merge(queries []query, of *script) (calls []query, at []int) {
+	if len(queries) == 1 {
+		return queries, nil
+	}
 	first := -1
 	for _, q := range queries {
 		switch {
-		case q.script != &c.main:
+		case q.script != of:
 			at = append(at, len(calls))
 			calls = append(calls, q)
 		case first < 0:
@@ -221,8 +280,8 @@ func (c *Counter) merge(queries []query) (calls []query, at []int) {
 			calls = append(calls, q)
 		default:
 			at = append(at, first)
-			calls[first].keys = append(calls[first].keys, q.keys...)
-			calls[first].args = append(calls[first].args, q.args[header:]...)
+			calls[first].keys = append(slices.Clip(calls[first].keys), q.keys...)
+			calls[first].args = append(slices.Clip(calls[first].args), q.args[header:]...)
 		}
 	}
 	return calls, at
@@ -230,64 +289,76 @@ func (c *Counter) merge(queries []query) (calls []query, at []int) {
 
 // run calls each script by its hash, and once more by its text where the hash
 // is not known. A call is never repeated for another reason.
-func (c *Counter) run(ctx context.Context, client rueidis.Client, queries []query, answers []answer) {
-	command := func(q *query, text bool) rueidis.Completed {
-		if text {
-			return client.B().Eval().Script(q.script.text).Numkeys(int64(len(q.keys))).Key(q.keys...).Arg(q.args...).Build()
-		}
-		return client.B().Evalsha().Sha1(q.script.hash).Numkeys(int64(len(q.keys))).Key(q.keys...).Arg(q.args...).Build()
+func (c *Counter) run(ctx context.Context, client rueidis.Client, calls []query, answers []answer) {
+	commands := make([]rueidis.Completed, len(calls))
+	for i := range calls {
+		q := &calls[i]
+		commands[i] = client.B().Evalsha().Sha1(q.script.hash).Numkeys(int64(len(q.keys))).Key(q.keys...).Arg(q.args...).Build()
 	}
-	take := func(i int, r rueidis.RedisResult) (unknown bool) {
-		text, err := r.ToString()
-		switch {
-		case err == nil && len(text) == 8*(2+4*len(queries[i].keys)):
-			answers[i] = answer{numbers: unpack(text)}
-		case err == nil:
-			answers[i].err = c.fail(Other, "its answer is no script's of ours")
-		default:
-			answers[i].err = c.failure(err)
-			known, ok := rueidis.IsRedisErr(err)
-			return ok && known.IsNoScript()
+	var unknown []int
+	for i, r := range c.do(ctx, client, commands) {
+		if c.take(r, &calls[i], &answers[i]) {
+			unknown = append(unknown, i)
 		}
-		return false
 	}
-	c.sent.Add(uint64(len(queries)))
-	if len(queries) == 1 {
-		if take(0, client.Do(ctx, command(&queries[0], false))) {
-			c.sent.Add(1)
-			take(0, client.Do(ctx, command(&queries[0], true)))
-		}
+	if len(unknown) == 0 {
 		return
 	}
-	commands := make([]rueidis.Completed, len(queries))
-	for i := range queries {
-		commands[i] = command(&queries[i], false)
+	commands = commands[:0]
+	for _, i := range unknown {
+		q := &calls[i]
+		commands = append(commands, client.B().Eval().Script(q.script.text).Numkeys(int64(len(q.keys))).Key(q.keys...).Arg(q.args...).Build())
 	}
-	for i, r := range client.DoMulti(ctx, commands...) {
-		if take(i, r) {
-			c.sent.Add(1)
-			take(i, client.Do(ctx, command(&queries[i], true)))
-		}
+	for j, r := range c.do(ctx, client, commands) {
+		i := unknown[j]
+		answers[i].err = nil
+		c.take(r, &calls[i], &answers[i])
 	}
 }
 
-// undo gives back what some queries charged, where not all did.
-func (c *Counter) undo(ctx context.Context, client rueidis.Client, queries []query, answers []answer) {
+// do sends commands, in one packet to each server.
+func (c *Counter) do(ctx context.Context, client rueidis.Client, commands []rueidis.Completed) []rueidis.RedisResult {
+	c.sent.Add(uint64(len(commands)))
+	if len(commands) == 1 {
+		return []rueidis.RedisResult{client.Do(ctx, commands[0])}
+	}
+	return client.DoMulti(ctx, commands...)
+}
+
+// take enters what a call was answered, and reports whether its script is not
+// known.
+func (c *Counter) take(r rueidis.RedisResult, call *query, a *answer) (unknown bool) {
+	text, err := r.ToString()
+	switch {
+	case err == nil && len(text) == 8*(2+4*len(call.keys)):
+		a.numbers = unpack(text)
+	case err == nil:
+		a.err = c.fail(Other, "its answer is no script's of ours")
+	default:
+		a.err = c.failure(err)
+		known, ok := rueidis.IsRedisErr(err)
+		return ok && known.IsNoScript()
+	}
+	return false
+}
+
+// undo gives back what some calls charged, where not all did.
+func (c *Counter) undo(calls []query, answers []answer) {
 	all := true
 	var back []query
-	for i := range queries {
+	for i := range calls {
 		if !answers[i].ok() {
 			all = false
 			continue
 		}
-		q := queries[i]
+		q := calls[i]
 		n := unpack(q.args[1])[0]
 		q.args = append([]string{opSettle, pack(-n, answers[i].numbers[1])}, q.args[header:]...)
 		back = append(back, q)
 	}
 	if !all && len(back) > 0 {
 		// What cannot be given back is lost, never minted.
-		c.run(ctx, client, back, make([]answer, len(back)))
+		c.send(back, make([]answer, len(back)))
 	}
 }
 

@@ -67,17 +67,18 @@ type Config struct {
 // Counter charges counters in Redis. It is made without a connection and
 // connects when it is first used; it is safe for use by many goroutines.
 type Counter struct {
-	config  Config
-	conn    *redisconn.Conn
-	log     *slog.Logger
-	main    script // buckets and windows
-	logs    script // sliding logs
-	slots   chan struct{}
-	cluster atomic.Bool // known once connected
-	closed  atomic.Bool
-	calls   sync.WaitGroup // those under way
-	sent    atomic.Uint64  // script calls
-	ahead   atomic.Int64   // Redis's clock less the callers', microseconds, as of the last answer
+	config Config
+	conn   *redisconn.Conn
+	log    *slog.Logger
+	main   script // buckets and windows
+	logs   script // sliding logs
+	slots  chan struct{}
+	shape  atomic.Int32 // of the server: unknown until it is connected
+	closed atomic.Bool
+	sender sender
+	calls  sync.WaitGroup // those under way
+	sent   atomic.Uint64  // script calls
+	ahead  atomic.Int64   // Redis's clock less the callers', microseconds, as of the last answer
 
 	breakers [breakers]breaker
 	restarts restarts

@@ -40,7 +40,7 @@ func (r *restarts) lately(turns uint64, refill time.Duration) bool {
 
 // watch looks at every server's run id, and warns of one that evicts counters.
 func (c *Counter) watch(ctx context.Context) {
-	if !c.cluster.Load() && c.breakers[0].open() {
+	if c.shape.Load() != cluster && c.breakers[0].open() {
 		return
 	}
 	turns := c.conn.Turns()

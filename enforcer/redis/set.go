@@ -37,7 +37,8 @@ type Set struct {
 // part is one counter of a set, ready to be asked for.
 type part struct {
 	charge gcra.Charge
-	name   string // the key in Redis
+	name   string    // the key in Redis
+	keys   [1]string // it, as a call takes it
 	slot   uint16
 	script *script
 	kind   byte
@@ -81,8 +82,11 @@ func (c *Counter) prepare(p *part, ch gcra.Charge) {
 	}
 	p.packed = p.pack()
 	p.name = c.config.Prefix + family + ":" + encode(ch.Bucket, ch.Key)
-	p.slot = slot(p.name)
+	p.slot, p.keys[0] = slot(p.name), p.name
 }
+
+// packedOne is what nearly every call asks for: one token.
+var packedOne = pack(1, 0)
 
 func (p *part) pack() string { return string(p.kind) + pack(p.args[:]...) }
 
@@ -260,14 +264,18 @@ func (s *Set) queries(op string, n, third, now int64, which uint64) []query {
 
 // query is the script call for one counter.
 func (p *part) query(c *Counter, op string, n, third, now int64) query {
-	args := []string{op, pack(n, third), p.packed}
+	how := packedOne
+	if n != 1 || third != 0 {
+		how = pack(n, third)
+	}
+	args := []string{op, how, p.packed}
 	switch {
 	case p.kind == 'b' && c.restarts.lately(c.conn.Turns(), p.refill):
 		args[header] = p.anew
 	case p.kind == 'c':
 		args[header] = p.around(now + c.ahead.Load())
 	}
-	return query{script: p.script, slot: p.slot, keys: []string{p.name}, args: args}
+	return query{script: p.script, slot: p.slot, keys: p.keys[:], args: args}
 }
 
 // around packs a calendar window with the edges around a time. Redis picks one

@@ -65,6 +65,11 @@ func (s *Server) report(state *health.Server) {
 	state.SetServingStatus(pb.RateLimitService_ServiceDesc.ServiceName, is)
 }
 
+// streamWorkers is how many goroutines answer calls one after another. A new one
+// for each call has to grow its stack, which costs a tenth of the call; beyond
+// these, calls get one all the same.
+const streamWorkers = 128
+
 // options bound what a client can hold: messages, headers, streams, the time
 // for a handshake, and the time that a connection lives, so that a renewed or
 // withdrawn certificate comes to bear.
@@ -80,6 +85,7 @@ func (s *Server) options() []grpc.ServerOption {
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true),
+		grpc.NumStreamWorkers(streamWorkers),
 		grpc.UnaryInterceptor(s.unary),
 		grpc.StreamInterceptor(s.stream),
 	}
