@@ -44,6 +44,7 @@ func (u *above) silent(now time.Duration) bool {
 // obey sets a cell as was last said.
 func (u *above) obey(c *cell) {
 	g := u.given[c.bucket]
+	c.given = g
 	switch {
 	case g == nil || g.None:
 		c.decide, c.keep = false, keepAll

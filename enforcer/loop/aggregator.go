@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -67,51 +68,26 @@ type AggregatorStats struct {
 type Aggregator struct {
 	config AggregatorConfig
 
-	mu       sync.Mutex
-	started  bool
-	start    time.Duration
-	swept    time.Duration
-	live     int // nodes that were heard lately
-	nodes    map[string]*node
-	order    []*node
-	paths    map[string]*zonePath
-	list     []*zonePath
-	tier     tier
-	above    above
-	taken    map[Origin]int // live nodes that came over from another aggregator
-	seq      uint64         // of directives
-	sums     uint64
-	spoke    time.Duration // when clients were last told anything
-	repeated time.Duration // when all that is decided here was
-	passed   time.Duration // when all that was decided above was
+	mu      sync.Mutex
+	started bool
+	start   time.Duration
+	swept   time.Duration
+	live    int // nodes that were heard lately
+	nodes   map[string]*node
+	order   []*node
+	paths   map[string]*zonePath
+	list    []*zonePath
+	tier    tier
+	above   above
+	taken   map[Origin]int      // live nodes that came over from another aggregator
+	doubted map[string]struct{} // nodes with a claim that is not believed now
+	seq     uint64              // of directives
+	sums    uint64
+	spoke   time.Duration // when all clients were last told anything
+	passed  time.Duration // when they were last told everything
 
 	summed time.Duration
 	stats  AggregatorStats
-}
-
-type node struct {
-	name             string
-	from             Origin
-	incarnation, seq uint64
-	offset           time.Duration // least of arrival − At, aged
-	arrived          time.Duration
-	paths            map[string]*nodePath
-	order            []*nodePath
-	clippedAt        time.Duration // when a claim was last not believed; 0: never
-}
-
-type nodePath struct {
-	path    *zonePath
-	offered [Classes]uint64
-	dropped []uint64
-	at      time.Duration // of the last report, the node's clock
-	seen    time.Duration
-	live    bool           // its load counts
-	rate    [Classes]int64 // thousandths of requests/s, believed
-	drops   []int64
-	claim   float64 // requests/s, as said
-	believe float64 // requests/s; less than claim where it was clipped
-	doubt   int64   // the difference
 }
 
 // zonePath is one path's sum over the nodes.
@@ -120,7 +96,8 @@ type zonePath struct {
 	rate  [Classes]int64
 	drops []int64
 	doubt int64
-	live  int // nodes with this path
+	live  int // nodes whose load on it counts
+	known int // nodes that have reported it and are not forgotten
 
 	telling telling
 }
@@ -130,7 +107,7 @@ func NewAggregator(c AggregatorConfig) *Aggregator {
 	if c.MaxPaths <= 0 {
 		c.MaxPaths = 200_000
 	}
-	return &Aggregator{config: c, nodes: map[string]*node{}, paths: map[string]*zonePath{}, taken: map[Origin]int{}, above: above{given: map[string]*given{}}}
+	return &Aggregator{config: c, nodes: map[string]*node{}, paths: map[string]*zonePath{}, taken: map[Origin]int{}, doubted: map[string]struct{}{}, above: above{given: map[string]*given{}}}
 }
 
 func (a *Aggregator) begin(now time.Duration) {
@@ -139,9 +116,11 @@ func (a *Aggregator) begin(now time.Duration) {
 	}
 }
 
-// Report takes a node's report that arrived at now; it keeps nothing of r. The answer is what the
-// node is to be told at once: the directives of paths it reports for the first
-// time. An empty answer needs no sending.
+// Report takes a node's report that arrived at now. Of r it keeps the paths,
+// which must not be changed; a node that hands in the very same ones each time is
+// served fastest. The answer is what the node is to be told at once: the
+// directives of paths that it reports for the first time, or whose claim before
+// was not believed. An empty answer needs no sending.
 func (a *Aggregator) Report(r Report, now time.Duration) (answer Directives) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -152,7 +131,7 @@ func (a *Aggregator) Report(r Report, now time.Duration) (answer Directives) {
 		if n != nil {
 			a.remove(n)
 		}
-		n = &node{name: r.Node, incarnation: r.Incarnation, from: r.From, paths: map[string]*nodePath{}, offset: now - r.At, arrived: now}
+		n = &node{name: r.Node, incarnation: r.Incarnation, from: r.From, paths: map[*zonePath]*nodePath{}, offset: now - r.At, arrived: now, check: math.MaxInt64}
 		a.nodes[r.Node] = n
 		a.order = append(a.order, n)
 		a.take(n)
@@ -168,14 +147,14 @@ func (a *Aggregator) Report(r Report, now time.Duration) (answer Directives) {
 		return Directives{}
 	}
 	whole := r.Seq == n.seq+1 // nothing was lost before it
-	n.seq, n.arrived = r.Seq, now
+	n.seq, n.arrived, n.next = r.Seq, now, 0
 	var buckets []string
 	for i := range r.Paths {
-		first, ok := a.entry(n, &r.Paths[i], r.At, now, whole)
+		tell, ok := a.entry(n, &r.Paths[i], r.At, now, whole)
 		switch {
 		case !ok:
 			a.stats.Invalid++
-		case first:
+		case tell:
 			buckets = append(buckets, r.Paths[i].Path...)
 		}
 	}
@@ -187,31 +166,25 @@ func (a *Aggregator) Report(r Report, now time.Duration) (answer Directives) {
 	if len(list) == 0 {
 		return Directives{}
 	}
-	return a.scale(n, a.stamp(list, now))
+	return a.scale(n, a.stamp(list))
 }
 
-// entry takes one path of a report.
-func (a *Aggregator) entry(n *node, e *PathReport, at, now time.Duration, whole bool) (first, ok bool) {
+// entry takes one path of a report. It reports whether the node is to be told of
+// its buckets at once.
+func (a *Aggregator) entry(n *node, e *PathReport, at, now time.Duration, whole bool) (tell, ok bool) {
 	if len(e.Path) == 0 || len(e.Path) > MaxPath || len(e.Dropped) != len(e.Path) {
 		return false, false
 	}
-	key := e.Path.Join()
-	np := n.paths[key]
+	np := n.expect(e.Path)
 	if np == nil {
-		zp := a.path(key, e.Path)
-		if zp == nil {
-			a.stats.Refused++
+		if np, tell = a.meet(n, e, at); np == nil {
 			return false, true
 		}
-		first = true
-		np = &nodePath{path: zp, dropped: make([]uint64, len(e.Path)), drops: make([]int64, len(e.Path)),
-			at: at - min(max(e.Since, shortestSpan), longestFirst)}
-		n.paths[key] = np
-		n.order = append(n.order, np)
 	}
 	if !np.live {
 		np.live = true
 		np.path.live++
+		n.check = min(n.check, now+nodeSilent)
 	}
 	// What came since the report before came within Since: a path that is idle
 	// lets its interval begin anew.
@@ -224,19 +197,21 @@ func (a *Aggregator) entry(n *node, e *PathReport, at, now time.Duration, whole 
 	var perClass [Classes]float64
 	for c := range perClass {
 		if e.Offered[c] < np.offered[c] {
-			return first, false // counts never fall within an incarnation
+			return tell, false // counts never fall within an incarnation
 		}
 		perClass[c] = float64(e.Offered[c]-np.offered[c]) / span
 		claim += perClass[c]
 	}
 	for i := range e.Dropped {
 		if e.Dropped[i] < np.dropped[i] {
-			return first, false
+			return tell, false
 		}
 	}
 	np.offered, np.at, np.seen = e.Offered, at, now
 
-	np.claim, np.believe = claim, min(claim, a.plausible(n, np, span))
+	doubted := np.believe < np.claim
+	a.doubt(n, np, claim, a.believe(n, np, claim, span))
+	tell = tell || doubted
 	part := 1.0
 	if np.believe < claim {
 		a.stats.Clipped++
@@ -244,7 +219,7 @@ func (a *Aggregator) entry(n *node, e *PathReport, at, now time.Duration, whole 
 		part = np.believe / claim
 	}
 	np.put(e, perClass, span, part)
-	return first, true
+	return tell, true
 }
 
 // put enters the believed part of a report into the sums.
@@ -264,30 +239,9 @@ func (np *nodePath) put(e *PathReport, perClass [Classes]float64, span, part flo
 	}
 }
 
-// plausible is the most that one node is believed: twenty times the mean of
-// the others, but in a fleet below 400 nodes no more than 5 % of the whole, and
-// four times the mean in any. A hundredth of the limit and ten requests are
-// always believed. Fewer than eight nodes cannot be compared.
-func (a *Aggregator) plausible(n *node, np *nodePath, span float64) float64 {
-	others := np.path.live - 1
-	if others+1 < clipFrom || slices.Contains(a.config.Trusted, n.name) {
-		return maxClaim
-	}
-	fleet, limit := others+1, 0.0
-	if g := a.above.given[np.path.path[0]]; g != nil {
-		fleet, limit = max(fleet, g.Nodes), g.Limit
-	}
-	whole := int64(0)
-	for c := range np.rate {
-		whole += np.path.rate[c] - np.rate[c]
-	}
-	mean := float64(whole) / milliRequests / float64(others)
-	times := min(max(clipShare*float64(fleet), clipLeast), clipMost)
-	return min(max(times*mean, clipOfLimit*limit, clipRequests/span), maxClaim)
-}
-
 // path finds or makes a zone's path, or nil beyond the bound.
-func (a *Aggregator) path(key string, p Path) *zonePath {
+func (a *Aggregator) path(p Path) *zonePath {
+	key := p.Join()
 	zp := a.paths[key]
 	if zp != nil {
 		return zp
@@ -310,87 +264,11 @@ func (a *Aggregator) path(key string, p Path) *zonePath {
 	return zp
 }
 
-// Gone removes a node whose stream of that incarnation has closed.
-func (a *Aggregator) Gone(name string, incarnation uint64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if n := a.nodes[name]; n != nil && n.incarnation == incarnation {
-		a.remove(n)
-	}
-}
-
-func (a *Aggregator) remove(n *node) {
-	for _, np := range n.order {
-		np.remove()
-	}
-	a.untake(n)
-	delete(a.nodes, n.name)
-	a.order = slices.DeleteFunc(a.order, func(o *node) bool { return o == n })
-}
-
-// remove takes the path's load away. Its counts stay, for the next report goes
-// on from them.
-func (np *nodePath) remove() {
-	for c := range np.rate {
-		np.path.rate[c] -= np.rate[c]
-	}
-	for i := range np.drops {
-		np.path.drops[i] -= np.drops[i]
-	}
-	clear(np.drops)
-	np.setDoubt(0)
-	np.rate = [Classes]int64{}
-	np.claim, np.believe = 0, 0
-	if np.live {
-		np.live = false
-		np.path.live--
-	}
-}
-
-func (np *nodePath) setDoubt(v int64) {
-	np.path.doubt += v - np.doubt
-	np.doubt = v
-}
-
-// sweep takes the load of what is silent away, and what was silent for long.
-func (a *Aggregator) sweep(now time.Duration) {
-	if now-a.swept < sweepEvery {
-		return
-	}
-	a.swept = now
-	a.stats.ClippedNodes = nil
-	a.live = 0
-	for _, n := range a.order {
-		if now-n.arrived <= nodeSilent {
-			a.live++
-		}
-		if n.clippedAt > 0 && now-n.clippedAt <= flagFor && len(a.stats.ClippedNodes) < MaxFlagged {
-			a.stats.ClippedNodes = append(a.stats.ClippedNodes, n.name)
-		}
-		n.order = slices.DeleteFunc(n.order, func(np *nodePath) bool {
-			if np.live && now-np.seen > nodeSilent {
-				np.remove()
-			}
-			if now-np.seen <= forgetAfter {
-				return false
-			}
-			delete(n.paths, np.path.path.Join())
-			return true
-		})
-		if len(n.order) == 0 && now-n.arrived > forgetAfter {
-			a.untake(n)
-			delete(a.nodes, n.name)
-		}
-	}
-	a.order = slices.DeleteFunc(a.order, func(n *node) bool { return a.nodes[n.name] != n })
-	a.forget(now)
-}
-
 // forget drops paths that nobody has reported for long.
 func (a *Aggregator) forget(now time.Duration) {
 	gone := map[*flow]bool{}
 	a.list = slices.DeleteFunc(a.list, func(zp *zonePath) bool {
-		if zp.live > 0 || !zp.telling.wasZero || now-zp.telling.zeroAt < forgetAfter+zeroSumsFor {
+		if zp.known > 0 || !zp.telling.wasZero || now-zp.telling.zeroAt < forgetAfter+zeroSumsFor {
 			return false
 		}
 		gone[&zp.flow] = true

@@ -1,6 +1,9 @@
 package loop
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // tier is the buckets and loads that one aggregator or controller computes
 // with. It steps bottom-up, so that an outer bucket sees what the inner ones
@@ -22,10 +25,11 @@ type cell struct {
 	cellName
 	limit  float64
 	scope  Scope
-	none   bool // no limit
-	decide bool // by law; otherwise keep is given
-	above  bool // by the parent of a region's controller
-	below  bool // by the source
+	none   bool   // no limit
+	decide bool   // by law; otherwise keep is given
+	above  bool   // by the parent of a region's controller
+	below  bool   // by the source
+	given  *given // what the tier above said last; nil: nothing
 	law    Law
 	keep   Keep
 	level  int // above those of every bucket inside it
@@ -40,7 +44,7 @@ type cell struct {
 
 	// What the owner said last.
 	sent     Keep
-	sentHot  bool
+	sentWord word
 	everSent bool
 }
 
@@ -247,17 +251,65 @@ func (p *part) claimed(limit float64) float64 {
 	return max(min(total(p.offered), most), leastClaim*most)
 }
 
-// due reports whether the cell's keep is to be said again: it moved, hot began
-// or ended, or everything is repeated. It then counts as said.
-func (c *cell) due(hot, repeat bool) bool {
-	say := !c.everSent || repeat || hot != c.sentHot
+// word is what is said of a cell beside what it keeps.
+type word struct {
+	hot, none    bool
+	limit, spare float64 // requests/s
+}
+
+// news is how much of it has not been said.
+type news uint8
+
+const (
+	nothing news = iota
+	slight       // a keep moved by more than 1 %, or no longer hot
+	urgent       // by more than chance moves it, or hot
+)
+
+// The change of a keep that is urgent, as a part of itself: three deviations of
+// one second of the limit, within these bounds. The change of a spare, as a part
+// of the limit, is urgent from the lower one on.
+const (
+	urgentFrom = 0.05
+	urgentMost = 0.5
+)
+
+// news compares with what was said.
+func (c *cell) news(w word) news {
+	if !c.everSent || w.hot && !c.sentWord.hot || w.none != c.sentWord.none || math.Abs(w.spare-c.sentWord.spare) > urgentFrom*w.limit {
+		return urgent
+	}
+	n := nothing
+	if w.hot != c.sentWord.hot {
+		n = slight
+	}
 	for i := range c.keep {
-		say = say || moved(c.sent[i], c.keep[i])
+		switch by := math.Abs(c.keep[i] - c.sent[i]); {
+		case by <= 0.01*c.sent[i]:
+		case by > min(max(3/math.Sqrt(max(w.limit, 1)), urgentFrom), urgentMost)*c.sent[i]:
+			return urgent
+		default:
+			n = slight
+		}
 	}
-	if say {
-		c.sent, c.sentHot, c.everSent = c.keep, hot, true
+	return n
+}
+
+// say notes that what is kept now is said.
+func (c *cell) say(w word) { c.sent, c.sentWord, c.everSent = c.keep, w, true }
+
+// due reports whether the cell's keep is to be said to the tier below: there is
+// any news, or everything is repeated. It then counts as said.
+func (c *cell) due(hot, repeat bool) bool {
+	w := word{hot: hot, none: c.none, limit: c.limit}
+	for _, p := range c.parts {
+		w.spare += c.spare(p)
 	}
-	return say
+	if !repeat && c.news(w) == nothing {
+		return false
+	}
+	c.say(w)
+	return true
 }
 
 // zones is how many zones take part.

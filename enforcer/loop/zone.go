@@ -2,12 +2,22 @@ package loop
 
 import "time"
 
-// passEvery is how often clients hear again what has not changed: a fifth of a
-// directive's life.
-const passEvery = 2 * time.Second
+// What clients are told, and when. A change that is no more than chance waits, so
+// that a fleet that is at its limits hears one message a second and not one for
+// each bucket whose load trembles.
+const (
+	// passEvery is how often they hear everything again: a fifth of a directive's
+	// life, and a little less, for what comes from the controller comes at whole
+	// seconds. aliveEvery is how often they hear anything at all.
+	passEvery  = 1900 * time.Millisecond
+	aliveEvery = 2500 * time.Millisecond
+
+	slightWait = 950 * time.Millisecond // since the last message, for slight news
+	hotWait    = 250 * time.Millisecond // where the bucket is hot
+)
 
 // Apply takes the controller's directives that came at now. It returns what to
-// pass on to the clients; an empty list needs no sending.
+// pass on to the clients at once; an empty list needs no sending.
 func (a *Aggregator) Apply(d Directives, now time.Duration) Directives {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -16,25 +26,21 @@ func (a *Aggregator) Apply(d Directives, now time.Duration) Directives {
 	if !ok {
 		return Directives{}
 	}
-	repeat := now-a.passed >= passEvery
-	if repeat && len(d.List) > 0 {
-		a.passed = now
-	}
-	var pass []Directive
+	most := nothing
 	for _, v := range fresh {
 		c := a.tier.cells[cellName{v.Bucket, a.config.Place}]
 		if c == nil {
 			continue
 		}
 		a.above.obey(c)
-		if !c.decide && (c.due(v.Hot, repeat) || v.None) {
-			pass = append(pass, v)
+		if w, ok := a.word(c, now); ok && !c.decide {
+			most = max(most, c.news(w))
 		}
 	}
-	if len(pass) == 0 {
+	if most < urgent {
 		return Directives{}
 	}
-	return a.stamp(pass, now)
+	return a.stamp(a.pass(false, now))
 }
 
 // Tick is to be called every AggregatorTick. It returns what to tell the
@@ -52,23 +58,74 @@ func (a *Aggregator) Tick(now time.Duration) (up Sum, sendUp bool, down Directiv
 	}
 	a.tier.step(now)
 
-	repeat := now-a.repeated >= repeatEvery
-	if repeat {
-		a.repeated = now
-	}
-	var list []Directive
-	for _, c := range a.tier.order {
-		if c.decide && c.due(c.law.Hot(now), repeat) {
-			list = append(list, a.describe(c, now))
-		}
-	}
 	// A zone that knows nothing stays silent, so that its clients do not take it
 	// for a controller without limits.
-	if a.above.informed && (len(list) > 0 || now-a.spoke >= time.Second) {
-		down, sendDown = a.stamp(list, now), true
+	if a.above.informed {
+		repeat := now-a.passed >= passEvery
+		var list []Directive
+		if repeat || a.due(now) {
+			list = a.pass(repeat, now)
+		}
+		if len(list) > 0 || now-a.spoke >= aliveEvery {
+			a.spoke = now
+			down, sendDown = a.stamp(list), true
+		}
 	}
 	up, sendUp = a.sum(now)
 	return up, sendUp, down, sendDown
+}
+
+// due reports whether there are news that do not wait any longer.
+func (a *Aggregator) due(now time.Duration) bool {
+	since := now - a.spoke
+	for _, c := range a.tier.order {
+		w, ok := a.word(c, now)
+		if !ok {
+			continue
+		}
+		switch n := c.news(w); {
+		case n == urgent, n == slight && (since >= slightWait || w.hot && since >= hotWait):
+			return true
+		}
+	}
+	return false
+}
+
+// pass lists the news, or everything; it then counts as told. That a bucket has
+// no limit is told once.
+func (a *Aggregator) pass(everything bool, now time.Duration) (list []Directive) {
+	for _, c := range a.tier.order {
+		w, ok := a.word(c, now)
+		if !ok || c.news(w) == nothing && (!everything || w.none) {
+			continue
+		}
+		c.say(w)
+		if c.decide {
+			list = append(list, a.describe(c, now))
+		} else {
+			list = append(list, c.given.Directive)
+		}
+	}
+	if everything && len(list) > 0 {
+		a.passed = now
+	}
+	if len(list) > 0 {
+		a.spoke = now
+	}
+	return list
+}
+
+// word is what there is to tell of a cell: what is decided here, or what the
+// controller said, unless that is too long ago.
+func (a *Aggregator) word(c *cell, now time.Duration) (w word, ok bool) {
+	switch g := c.given; {
+	case c.decide:
+		return word{hot: c.law.Hot(now), limit: c.limit, spare: c.spare(c.parts[0])}, true
+	case g == nil || now-g.at > closeAfter:
+		return word{}, false
+	default:
+		return word{hot: g.Hot, none: g.None, limit: g.Limit, spare: g.Spare}, true
+	}
 }
 
 // describe is the directive of a cell that is decided here.
@@ -96,9 +153,8 @@ func (a *Aggregator) inForce(buckets []string, now time.Duration) (list []Direct
 	return list
 }
 
-func (a *Aggregator) stamp(list []Directive, now time.Duration) Directives {
+func (a *Aggregator) stamp(list []Directive) Directives {
 	a.seq++
-	a.spoke = now
 	return Directives{Epoch: a.config.Epoch, Seq: a.seq, List: list}
 }
 

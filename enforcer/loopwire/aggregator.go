@@ -44,7 +44,10 @@ type Aggregator struct {
 	above  *attendant
 	server *listener
 
+	numbers     *numbers
+	columns     sync.Pool
 	downDropped atomic.Uint64
+	told        atomic.Uint64
 	doubles     doubles
 
 	mu      sync.RWMutex
@@ -59,12 +62,14 @@ type member struct {
 	node        string
 	from        loop.Origin
 	incarnation uint64
+	spoke       time.Duration // when it was last told anything; mu guards it
 
-	mu      sync.Mutex // one report at a time, and none after the end
-	over    bool
-	buckets map[string]struct{} // that its paths use
-	room    []loop.PathReport   // used again for each report
+	receiving sync.Mutex // one report at a time, and none after the end
+	over      bool
 }
+
+// aliveEvery is how often a member hears something, whatever there is to say.
+const aliveEvery = time.Second
 
 // NewAggregator makes an aggregator. The error wraps rlc.ErrInvalid.
 func NewAggregator(c AggregatorConfig) (*Aggregator, error) {
@@ -78,7 +83,7 @@ func NewAggregator(c AggregatorConfig) (*Aggregator, error) {
 		c.Queue = upQueue
 	}
 	var s stamps
-	a := &Aggregator{config: c, doubles: doubles{log: c.Log}, clock: clock{time.Now()}, epoch: s.next(), members: map[*member]struct{}{}, names: map[string]*member{}}
+	a := &Aggregator{config: c, doubles: doubles{log: c.Log}, clock: clock{time.Now()}, epoch: s.next(), numbers: newNumbers(), members: map[*member]struct{}{}, names: map[string]*member{}}
 	source := loop.Source{Place: c.Place, Name: c.Name}
 	a.agg = loop.NewAggregator(loop.AggregatorConfig{Source: source, Epoch: a.epoch, Trusted: c.Trusted, MaxPaths: c.MaxPaths})
 	a.above = newAttendant(attendantConfig{
@@ -136,45 +141,58 @@ func (a *Aggregator) document(d *Document) {
 }
 
 // broadcast queues directives for everybody whose buckets they concern. An
-// empty list goes to all: it says that the zone is alive.
+// empty list goes to all: it says that the zone is alive. They are encoded once
+// for all who have the same buckets.
 func (a *Aggregator) broadcast(d loop.Directives) {
 	if d.Seq == 0 {
 		return
 	}
+	own := map[string]loop.Directives{}
+	for _, node := range a.agg.Doubted() {
+		own[node] = a.agg.For(node, d)
+	}
+	frames := map[signature]frame{}
 	a.mu.RLock()
 	defer a.mu.RUnlock()
 	for m := range a.members {
-		a.push(m, a.agg.For(m.node, m.filter(d)))
+		if v, ok := own[m.node]; ok {
+			a.push(m, v, nil)
+			continue
+		}
+		a.push(m, d, frames)
 	}
 }
 
-func (a *Aggregator) push(m *member, d loop.Directives) {
-	if n := m.queue.push(d); n > 0 {
+// push queues directives for a member, encoded as they were for others with the
+// same buckets.
+func (a *Aggregator) push(m *member, d loop.Directives, frames map[signature]frame) {
+	m.mu.Lock()
+	f, ok := frames[m.set]
+	if !ok {
+		var err error
+		if f, err = m.encode(d, false); err != nil {
+			m.mu.Unlock()
+			m.endWith(err)
+			return
+		}
+		if frames != nil {
+			frames[m.set] = f
+		}
+	}
+	// Where nothing concerns the member, only that the zone is alive does.
+	now := a.clock.now()
+	quiet := f.empty && len(d.List) > 0 && now-m.spoke < aliveEvery
+	if !quiet {
+		m.spoke = now
+	}
+	m.mu.Unlock()
+	if quiet {
+		return
+	}
+	a.told.Add(1)
+	if n := m.queue.push(f); n > 0 {
 		a.downDropped.Add(n)
 	}
-}
-
-// filter leaves what concerns the member.
-func (m *member) filter(d loop.Directives) loop.Directives {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	kept := 0
-	for i := range d.List {
-		if _, ok := m.buckets[d.List[i].Bucket]; ok {
-			kept++
-		}
-	}
-	if kept == len(d.List) {
-		return d
-	}
-	list := make([]loop.Directive, 0, kept)
-	for i := range d.List {
-		if _, ok := m.buckets[d.List[i].Bucket]; ok {
-			list = append(list, d.List[i])
-		}
-	}
-	d.List = list
-	return d
 }
 
 // Join serves one data plane.
@@ -186,8 +204,8 @@ func (a *Aggregator) Join(s grpc.BidiStreamingServer[pb.NodeUp, pb.Down]) error 
 	if first.Hello.GetNode() == "" || len(first.Hello.Node) > maxName || len(first.Hello.From) > maxName {
 		return fmt.Errorf("%w: the first message names no node", rlc.ErrInvalid)
 	}
-	m := &member{downstream: newDownstream(&pb.DownHello{Name: a.config.Name, Epoch: a.epoch}), node: first.Hello.Node,
-		from: loop.Origin{Name: first.Hello.From, Epoch: first.Hello.FromEpoch}, incarnation: first.Hello.Incarnation, buckets: map[string]struct{}{}}
+	m := &member{downstream: newDownstream(&pb.DownHello{Name: a.config.Name, Epoch: a.epoch}, a.numbers), node: first.Hello.Node,
+		from: loop.Origin{Name: first.Hello.From, Epoch: first.Hello.FromEpoch}, incarnation: first.Hello.Incarnation}
 	if name := verified(s.Context()); name != "" {
 		m.node = name + "/" + m.node // nobody speaks for another's node
 	}
@@ -196,45 +214,49 @@ func (a *Aggregator) Join(s grpc.BidiStreamingServer[pb.NodeUp, pb.Down]) error 
 	}
 	defer a.leave(m)
 	var names reader
-	return exchange(s.Context(), a.server, m.downstream, s.Send, func() error {
-		in, err := s.Recv()
-		if err != nil {
+	in := nodeUp{pool: &a.columns}
+	return exchange(s.Context(), a.server, m.downstream, s.SendMsg, func() error {
+		if err := s.RecvMsg(&in); err != nil {
 			return err
 		}
 		m.heard.Store(int64(a.clock.now()))
-		return a.receive(m, &names, in)
+		return a.receive(m, &names, &in)
 	})
 }
 
-func (a *Aggregator) receive(m *member, names *reader, in *pb.NodeUp) error {
+func (a *Aggregator) receive(m *member, names *reader, in *nodeUp) error {
+	defer in.done()
 	paths, err := names.learn(in.Names)
 	if err != nil {
 		return err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.receiving.Lock()
+	defer m.receiving.Unlock()
 	if m.over {
 		return io.EOF
 	}
-	for _, p := range paths {
-		for _, b := range p {
-			m.buckets[b] = struct{}{}
+	if len(paths) > 0 {
+		m.mu.Lock()
+		for _, p := range paths {
+			for _, b := range p {
+				m.tell(b)
+			}
 		}
+		m.mu.Unlock()
 	}
 	if len(in.Ack) > 0 {
 		a.above.acks.push(in.Ack)
 	}
-	if in.Report == nil {
+	if in.columns == nil {
 		return nil
 	}
-	r, err := decodeReport(names, in.Report, m.room)
+	r, err := in.columns.report(names)
 	if err != nil {
 		return err
 	}
-	m.room = r.Paths
 	r.Node, r.From, r.Incarnation = m.node, m.from, m.incarnation
 	if answer := a.agg.Report(r, a.clock.now()); len(answer.List) > 0 {
-		a.push(m, answer)
+		a.push(m, answer, nil)
 	}
 	return nil
 }
@@ -265,15 +287,16 @@ func (a *Aggregator) enter(m *member) error {
 }
 
 func (a *Aggregator) leave(m *member) {
-	m.mu.Lock()
+	m.receiving.Lock()
 	m.over = true
-	m.mu.Unlock()
+	m.receiving.Unlock()
 	a.mu.Lock()
 	delete(a.members, m)
 	if a.names[m.node] == m {
 		delete(a.names, m.node)
 	}
 	a.mu.Unlock()
+	m.forget()
 	a.agg.Gone(m.node, m.incarnation)
 }
 
@@ -283,6 +306,7 @@ type AggregatorStats struct {
 	Members     int    // open streams of data planes
 	Connected   bool   // to the controller
 	Connects    uint64 // streams opened to the controller
+	Told        uint64 // messages queued for data planes
 	UpDropped   uint64 // sums that waited too long
 	DownDropped uint64 // directives that waited too long for a slow reader
 	Doubles     uint64 // streams refused because a node of the same name was heard
@@ -294,5 +318,5 @@ func (a *Aggregator) Stats() AggregatorStats {
 	members := len(a.members)
 	a.mu.RUnlock()
 	return AggregatorStats{AggregatorStats: a.agg.Stats(a.clock.now()), Members: members, Connected: a.above.up.up.Load(),
-		Connects: a.above.up.connects.Load(), UpDropped: a.above.dropped(), DownDropped: a.downDropped.Load(), Doubles: a.doubles.count.Load()}
+		Connects: a.above.up.connects.Load(), Told: a.told.Load(), UpDropped: a.above.dropped(), DownDropped: a.downDropped.Load(), Doubles: a.doubles.count.Load()}
 }

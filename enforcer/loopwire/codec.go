@@ -25,33 +25,6 @@ func encodeReport(w *writer, r loop.Report) *pb.Report {
 	return out
 }
 
-// decodeReport uses room for the paths, which is grown where need be.
-func decodeReport(names *reader, in *pb.Report, room []loop.PathReport) (loop.Report, error) {
-	n := len(in.Paths)
-	if len(in.SinceUs) != n || len(in.Offered) != n*loop.Classes {
-		return loop.Report{}, errLists
-	}
-	if cap(room) < n {
-		room = make([]loop.PathReport, n)
-	}
-	r := loop.Report{Seq: in.Seq, At: micros(in.AtUs), Paths: room[:n]}
-	dropped := in.Dropped
-	for i, id := range in.Paths {
-		path, err := names.path(id)
-		if err != nil {
-			return loop.Report{}, err
-		}
-		if len(dropped) < len(path) {
-			return loop.Report{}, errLists
-		}
-		p := &r.Paths[i]
-		p.Path, p.Since = path, micros(int64(min(in.SinceUs[i], maxMicros)))
-		copy(p.Offered[:], in.Offered[i*loop.Classes:])
-		p.Dropped, dropped = dropped[:len(path):len(path)], dropped[len(path):]
-	}
-	return r, nil
-}
-
 // maxMicros keeps a duration made of microseconds from overflowing.
 const maxMicros = 1 << 52
 
@@ -121,18 +94,15 @@ const (
 	flagHot    = 16
 )
 
-func encodeDirectives(w *writer, d loop.Directives) *pb.Directives {
-	n := len(d.List)
+// encodeDirectives leaves of d what has a number. A source is told its share, too.
+func encodeDirectives(numbers map[string]uint32, d loop.Directives, source bool) *pb.Directives {
 	out := &pb.Directives{Epoch: d.Epoch, Seq: d.Seq}
-	if n == 0 {
-		return out
-	}
-	out.Buckets, out.Flags, out.Nodes = make([]uint32, n), make([]uint32, n), make([]uint32, n)
-	numbers := make([]float64, (4+loop.Classes)*n)
-	out.Limit, out.Load, out.Share, out.Spare = numbers[:n:n], numbers[n:2*n:2*n], numbers[2*n:3*n:3*n], numbers[3*n:4*n:4*n]
-	out.Keep = numbers[4*n:]
 	for i := range d.List {
 		v := &d.List[i]
+		number, ok := numbers[v.Bucket]
+		if !ok {
+			continue
+		}
 		flags := uint32(v.Scope)
 		for _, f := range []struct {
 			set bool
@@ -142,9 +112,11 @@ func encodeDirectives(w *writer, d loop.Directives) *pb.Directives {
 				flags |= f.bit
 			}
 		}
-		out.Buckets[i], out.Flags[i], out.Nodes[i] = w.bucket(v.Bucket), flags, uint32(v.Nodes)
-		out.Limit[i], out.Load[i], out.Share[i], out.Spare[i] = v.Limit, v.Load, v.Share, v.Spare
-		copy(out.Keep[i*loop.Classes:], v.Keep[:])
+		out.Buckets, out.Flags, out.Nodes = append(out.Buckets, number), append(out.Flags, flags), append(out.Nodes, uint32(v.Nodes))
+		out.Limit, out.Load, out.Keep = append(out.Limit, v.Limit), append(out.Load, v.Load), append(out.Keep, v.Keep[:]...)
+		if source {
+			out.Share, out.Spare = append(out.Share, v.Share), append(out.Spare, v.Spare)
+		}
 	}
 	return out
 }
@@ -152,7 +124,7 @@ func encodeDirectives(w *writer, d loop.Directives) *pb.Directives {
 func decodeDirectives(names *reader, in *pb.Directives) (loop.Directives, error) {
 	n := len(in.Buckets)
 	if len(in.Flags) != n || len(in.Limit) != n || len(in.Keep) != n*loop.Classes || len(in.Nodes) != n ||
-		len(in.Load) != n || len(in.Share) != n || len(in.Spare) != n {
+		len(in.Load) != n || len(in.Share) != len(in.Spare) || len(in.Share) != n && len(in.Share) != 0 {
 		return loop.Directives{}, errLists
 	}
 	d := loop.Directives{Epoch: in.Epoch, Seq: in.Seq, List: make([]loop.Directive, n)}
@@ -164,7 +136,10 @@ func decodeDirectives(names *reader, in *pb.Directives) (loop.Directives, error)
 		flags := in.Flags[i]
 		v := &d.List[i]
 		*v = loop.Directive{Bucket: name, Scope: loop.Scope(flags & 3), None: flags&flagNone != 0, Decide: flags&flagDecide != 0,
-			Hot: flags&flagHot != 0, Limit: in.Limit[i], Nodes: int(in.Nodes[i]), Load: in.Load[i], Share: in.Share[i], Spare: in.Spare[i]}
+			Hot: flags&flagHot != 0, Limit: in.Limit[i], Nodes: int(in.Nodes[i]), Load: in.Load[i]}
+		if len(in.Share) > 0 {
+			v.Share, v.Spare = in.Share[i], in.Spare[i]
+		}
 		copy(v.Keep[:], in.Keep[i*loop.Classes:])
 	}
 	return d, nil

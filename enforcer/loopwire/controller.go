@@ -52,6 +52,7 @@ type Controller struct {
 	server *listener
 	above  *attendant // nil without a parent
 
+	numbers *numbers
 	dropped atomic.Uint64
 	doubles doubles
 
@@ -76,7 +77,7 @@ func NewController(c ControllerConfig) (*Controller, error) {
 	}
 	var s stamps
 	epoch := s.next()
-	k := &Controller{config: c, clock: clock{time.Now()}, zones: map[loop.Source]*attendance{}, doubles: doubles{log: c.Log},
+	k := &Controller{config: c, clock: clock{time.Now()}, numbers: newNumbers(), zones: map[loop.Source]*attendance{}, doubles: doubles{log: c.Log},
 		ctl: loop.NewController(loop.ControllerConfig{Epoch: epoch, Limits: c.Limits, Zones: c.Zones, ReleaseAfter: c.ReleaseAfter,
 			Region: c.Region, Parent: c.Parent != ""})}
 	if c.Parent != "" {
@@ -132,9 +133,25 @@ func (c *Controller) tick() {
 	defer c.mu.Unlock()
 	for _, o := range orders {
 		if z := c.zones[o.Source]; z != nil {
-			c.dropped.Add(z.queue.push(o.Directives))
+			c.push(z, o.Directives)
 		}
 	}
+}
+
+// push queues directives for a source, and the names that it does not know. The
+// caller holds mu.
+func (c *Controller) push(z *attendance, d loop.Directives) {
+	z.mu.Lock()
+	for i := range d.List {
+		z.tell(d.List[i].Bucket)
+	}
+	f, err := z.encode(d, true)
+	z.mu.Unlock()
+	if err != nil {
+		z.endWith(err)
+		return
+	}
+	c.dropped.Add(z.queue.push(f))
 }
 
 // Publish sends a document to every data plane. An older one than the newest
@@ -164,13 +181,13 @@ func (c *Controller) Attend(s grpc.BidiStreamingServer[pb.ZoneUp, pb.Down]) erro
 		return status.Errorf(codes.PermissionDenied, "zone %q of region %q attends the controller of %q", hello.Zone, hello.Region, c.config.Region)
 	}
 	source := loop.Source{Place: loop.Place{Zone: hello.Zone, Region: hello.Region}, Name: hello.Name}
-	d := &attendance{downstream: newDownstream(nil), epoch: hello.Epoch}
+	d := &attendance{downstream: newDownstream(nil, c.numbers), epoch: hello.Epoch}
 	if err := c.enter(source, d); err != nil {
 		return err
 	}
 	defer c.leave(source, d)
 	var names reader
-	return exchange(s.Context(), c.server, d.downstream, s.Send, func() error {
+	return exchange(s.Context(), c.server, d.downstream, s.SendMsg, func() error {
 		in, err := s.Recv()
 		if err != nil {
 			return err
@@ -242,6 +259,7 @@ func (c *Controller) leave(s loop.Source, d *attendance) {
 	if c.zones[s] == d {
 		delete(c.zones, s)
 	}
+	d.forget()
 }
 
 // State lists buckets and zones; see loop.Controller.State.

@@ -74,16 +74,20 @@ func (w *writer) take() (*pb.Names, error) {
 	return n, nil
 }
 
-// reader knows the names of one direction of a stream. Number n is at n − 1.
+// reader knows the names of one direction of a stream.
 type reader struct {
-	buckets []string
-	paths   []loop.Path
+	buckets  []string          // number n is at n − 1
+	numbered map[uint32]string // instead, where the sender gives the numbers
+	paths    []loop.Path
 }
 
 // learn takes new names. It returns the new paths.
 func (r *reader) learn(n *pb.Names) ([]loop.Path, error) {
 	if n == nil {
 		return nil, nil
+	}
+	if len(n.Numbers) > 0 {
+		return nil, r.learnNumbered(n)
 	}
 	if len(n.Buckets) > 0 && int(n.FirstBucket) != len(r.buckets)+1 || len(n.Paths) > 0 && int(n.FirstPath) != len(r.paths)+1 {
 		return nil, fmt.Errorf("%w: names that do not follow on", rlc.ErrInvalid)
@@ -114,7 +118,27 @@ func (r *reader) learn(n *pb.Names) ([]loop.Path, error) {
 	return r.paths[known:], nil
 }
 
+// learnNumbered takes new names that bring their numbers along, and no paths.
+func (r *reader) learnNumbered(n *pb.Names) error {
+	if len(n.Numbers) != len(n.Buckets) || len(r.numbered)+len(n.Buckets) > maxNames+loop.MaxPath {
+		return fmt.Errorf("%w: names too many or without numbers", rlc.ErrInvalid)
+	}
+	if r.numbered == nil {
+		r.numbered = map[uint32]string{}
+	}
+	for i, name := range n.Buckets {
+		if len(name) == 0 || len(name) > maxName {
+			return fmt.Errorf("%w: a name too long", rlc.ErrInvalid)
+		}
+		r.numbered[n.Numbers[i]] = name
+	}
+	return nil
+}
+
 func (r *reader) bucket(id uint32) (string, error) {
+	if name, ok := r.numbered[id]; ok {
+		return name, nil
+	}
 	if id == 0 || int(id) > len(r.buckets) {
 		return "", fmt.Errorf("%w: an unknown bucket %d", rlc.ErrInvalid, id)
 	}

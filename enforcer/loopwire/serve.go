@@ -21,119 +21,11 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/openrlc/rlc"
-	"github.com/openrlc/rlc/enforcer/loop"
-	pb "github.com/openrlc/rlc/enforcer/loopwire/looppb"
 	"github.com/openrlc/rlc/internal/mtls"
 )
 
 // window is what may be under way on a stream and on a connection, in bytes.
 const window = 1 << 20
-
-// downQueue is how many messages may wait for one reader below.
-const downQueue = 8
-
-// downstream is one stream down: directives, and the documents that the reader
-// does not have yet.
-type downstream struct {
-	hello  *pb.DownHello // nil: none
-	queue  *queue[loop.Directives]
-	mu     sync.Mutex
-	docs   []*Document
-	closed chan struct{} // closed to end the stream
-	once   sync.Once
-	why    error        // set before closed is
-	heard  atomic.Int64 // when something last came up, ns of the tier's clock
-}
-
-func newDownstream(hello *pb.DownHello) *downstream {
-	return &downstream{hello: hello, queue: newQueue[loop.Directives](downQueue), closed: make(chan struct{})}
-}
-
-// end ends a stream that another one replaces.
-func (d *downstream) end() {
-	d.endWith(status.Error(codes.Aborted, "another stream has taken this one's place"))
-}
-
-func (d *downstream) endWith(why error) {
-	d.once.Do(func() {
-		d.why = why
-		close(d.closed)
-	})
-}
-
-// alive says whether something was heard of late.
-func (d *downstream) alive(now time.Duration) bool {
-	return now-time.Duration(d.heard.Load()) < deadAfter
-}
-
-// document queues a document; one of the same kind that still waits is
-// replaced.
-func (d *downstream) document(doc *Document) {
-	d.mu.Lock()
-	for i, old := range d.docs {
-		if old.Kind == doc.Kind {
-			d.docs = append(d.docs[:i], d.docs[i+1:]...)
-			break
-		}
-	}
-	d.docs = append(d.docs, doc)
-	d.mu.Unlock()
-	d.queue.poke()
-}
-
-func (d *downstream) takeDocument() *Document {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.docs) == 0 {
-		return nil
-	}
-	doc := d.docs[0]
-	d.docs = d.docs[1:]
-	return doc
-}
-
-// run sends until ctx ends or sending fails. It begins with a message of no
-// more than hello, so that the reader knows that it is heard.
-func (d *downstream) run(ctx context.Context, send func(*pb.Down) error) error {
-	w := newWriter()
-	if err := send(&pb.Down{Hello: d.hello}); err != nil {
-		return err
-	}
-	for {
-		// Directives first: between two pieces of a document they do not wait.
-		for v, ok := d.queue.take(); ok; v, ok = d.queue.take() {
-			if err := d.directives(w, v, send); err != nil {
-				return err
-			}
-		}
-		if doc := d.takeDocument(); doc != nil {
-			for _, p := range doc.pieces() {
-				if err := send(&pb.Down{Document: p}); err != nil {
-					return err
-				}
-				if v, ok := d.queue.take(); ok {
-					if err := d.directives(w, v, send); err != nil {
-						return err
-					}
-				}
-			}
-			continue
-		}
-		if err := d.queue.wait(ctx); err != nil {
-			return err
-		}
-	}
-}
-
-func (d *downstream) directives(w *writer, v loop.Directives, send func(*pb.Down) error) error {
-	m := &pb.Down{Directives: encodeDirectives(w, v)}
-	names, err := w.take()
-	if err != nil {
-		return err
-	}
-	m.Names = names
-	return send(m)
-}
 
 // listener is the gRPC server of a tier.
 type listener struct {
@@ -158,6 +50,7 @@ func newListener(l net.Listener, c *tls.Config, log *slog.Logger) (*listener, er
 		// A set window spares the pings that measure one: two more frames a report.
 		grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window),
 		grpc.WriteBufferSize(8 << 10), grpc.ReadBufferSize(8 << 10), // many small streams
+		grpc.ForceServerCodecV2(newCodec()),
 	}
 	if c != nil {
 		o = append(o, grpc.Creds(credentials.NewTLS(c)))
@@ -209,7 +102,7 @@ func (s *listener) serve(ctx context.Context, l net.Listener) error {
 
 // exchange runs a stream: what comes down in a goroutine of its own, what goes
 // up here.
-func exchange(ctx context.Context, s *listener, d *downstream, send func(*pb.Down) error, receive func() error) error {
+func exchange(ctx context.Context, s *listener, d *downstream, send func(any) error, receive func() error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var sent sync.WaitGroup
 	defer sent.Wait()

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -52,6 +53,18 @@ func wire[M proto.Message](t *rapid.T, m M) M {
 	return out
 }
 
+// arrive passes a message through its encoding to an aggregator.
+func arrive(t *rapid.T, in *nodeUp, m *pb.NodeUp) *nodeUp {
+	data, err := newCodec().Marshal(m)
+	if err == nil {
+		err = newCodec().Unmarshal(data, in)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in
+}
+
 func paths(t *rapid.T) []loop.Path {
 	name := rapid.SampledFrom([]string{"a", "b", "c\x00d", "é"})
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) loop.Path {
@@ -62,7 +75,8 @@ func paths(t *rapid.T) []loop.Path {
 // Whatever is said on a stream, in any number of messages, arrives as said.
 func TestWhatIsSentArrives(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w, r := newWriter(), &reader{}
+		w, r, below, down := newWriter(), &reader{}, &reader{}, newDownstream(nil, newNumbers())
+		in := &nodeUp{pool: &sync.Pool{New: func() any { return &columns{room: make([]loop.PathReport, 0, 2)} }}}
 		learn := func(n *pb.Names, err error) {
 			if err != nil {
 				t.Fatal(err)
@@ -94,11 +108,21 @@ func TestWhatIsSentArrives(t *testing.T) {
 					Limit: number.Draw(t, "limit"), None: rapid.Bool().Draw(t, "none"), Decide: rapid.Bool().Draw(t, "decide"), Hot: rapid.Bool().Draw(t, "hot"),
 					Keep: loop.Keep{1, 0.5, 0.001}, Nodes: 7, Load: number.Draw(t, "load"), Share: 0.3, Spare: number.Draw(t, "spare")})
 			}
-			mr, ms, md := encodeReport(w, report), encodeSum(w, sum), encodeDirectives(w, d)
+			mr, ms := encodeReport(w, report), encodeSum(w, sum)
 			learn(w.take())
-			gotReport, err1 := decodeReport(r, wire(t, mr), make([]loop.PathReport, 0, 2))
+			for i := range d.List {
+				down.tell(d.List[i].Bucket)
+			}
+			md := encodeDirectives(down.told, d, true)
+			if down.fresh != nil {
+				if _, err := below.learn(wire(t, down.fresh)); err != nil {
+					t.Fatal(err)
+				}
+				down.fresh = nil
+			}
+			gotReport, err1 := arrive(t, in, &pb.NodeUp{Report: mr}).columns.report(r)
 			gotSum, err2 := decodeSum(r, wire(t, ms))
-			gotD, err3 := decodeDirectives(r, wire(t, md))
+			gotD, err3 := decodeDirectives(below, wire(t, md))
 			if err := errors.Join(err1, err2, err3); err != nil {
 				t.Fatal(err)
 			}
@@ -113,6 +137,7 @@ func TestWhatIsSentArrives(t *testing.T) {
 
 func TestDamagedMessagesAreRefused(t *testing.T) {
 	r := &reader{buckets: []string{"a"}, paths: []loop.Path{{"a"}}}
+	report := func(c columns) error { return second(c.report(r)) }
 	for name, err := range map[string]error{
 		"a gap in the names":   second(r.learn(&pb.Names{FirstBucket: 5, Buckets: []string{"x"}})),
 		"an empty name":        second(r.learn(&pb.Names{FirstBucket: 2, Buckets: []string{""}})),
@@ -120,9 +145,11 @@ func TestDamagedMessagesAreRefused(t *testing.T) {
 		"a path too long":      second(r.learn(&pb.Names{FirstPath: 2, Paths: []uint32{9, 1}})),
 		"a path cut off":       second(r.learn(&pb.Names{FirstPath: 2, Paths: []uint32{1}})),
 		"an unknown bucket":    second(r.learn(&pb.Names{FirstPath: 2, Paths: []uint32{1, 8}})),
-		"lists that differ":    second(decodeReport(r, &pb.Report{Paths: []uint32{1}}, nil)),
-		"an unknown path":      second(decodeReport(r, &pb.Report{Paths: []uint32{9}, SinceUs: []uint64{1}, Offered: []uint64{1, 1, 1}, Dropped: []uint64{1}}, nil)),
-		"drops missing":        second(decodeReport(r, &pb.Report{Paths: []uint32{1}, SinceUs: []uint64{1}, Offered: []uint64{1, 1, 1}}, nil)),
+		"numbers missing":      second(r.learn(&pb.Names{Buckets: []string{"x", "y"}, Numbers: []uint32{1}})),
+		"an empty numbered":    second(r.learn(&pb.Names{Buckets: []string{""}, Numbers: []uint32{1}})),
+		"lists that differ":    report(columns{paths: []uint64{1}}),
+		"an unknown path":      report(columns{paths: []uint64{9}, since: []uint64{1}, offered: []uint64{1, 1, 1}, dropped: []uint64{1}}),
+		"drops missing":        report(columns{paths: []uint64{1}, since: []uint64{1}, offered: []uint64{1, 1, 1}}),
 		"sums that differ":     second(decodeSum(r, &pb.Sum{Paths: []uint32{1}})),
 		"keeps that differ":    second(decodeSum(r, &pb.Sum{KeptBuckets: []uint32{1}})),
 		"directives differ":    second(decodeDirectives(r, &pb.Directives{Buckets: []uint32{1}})),

@@ -134,7 +134,7 @@ var libraries = map[string][]string{
 	"google.golang.org/grpc":                         {"enforcer/rls", "enforcer/grpclimit", "enforcer/loopwire", "enforcer/loopwire/looppb"},
 	"google.golang.org/genproto/googleapis/rpc":      {"enforcer/grpclimit"}, // the details of a refusal
 	"github.com/envoyproxy/go-control-plane/envoy":   {"enforcer/rls"},
-	"google.golang.org/protobuf":                     {"enforcer/rls", "enforcer/grpclimit", "internal/promserver", "enforcer/loopwire/looppb"},
+	"google.golang.org/protobuf":                     {"enforcer/rls", "enforcer/grpclimit", "internal/promserver", "internal/promhistory", "enforcer/loopwire", "enforcer/loopwire/looppb"},
 	"github.com/gogo/protobuf":                       {"internal/promserver"},
 }
 
