@@ -295,8 +295,18 @@ func (s *service) settle(p *rlc.Proposal) ([]move, error) {
 	}
 	if b.ours != nil && b.trailers.run == p.RunID {
 		put = s.t.branch
-		p.Human, p.Commit = b.human, put.String()
-		p.Base, p.Content = b.base.String(), quotafile.Hash(b.quotas)
+		p.Human, p.Commit, p.Base = b.human, put.String(), b.base.String()
+		if moves(*p) {
+			p.Content = quotafile.Hash(b.quotas)
+		}
+	}
+	if !moves(*p) {
+		switch done, err := s.settleRendered(p); {
+		case err != nil:
+			return nil, err
+		case done:
+			return s.cleanUp(p.RunID)
+		}
 	}
 	at, ok, err = s.mergedByContent(put, p)
 	switch {
@@ -321,6 +331,28 @@ func (s *service) settle(p *rlc.Proposal) ([]move, error) {
 		p.State, p.Decided = rlc.Superseded, s.cfg.Now().UTC()
 	}
 	return nil, nil
+}
+
+// settleRendered makes a proposal that moves no quota accepted where the targets
+// hold the numbers by now, however that came about.
+func (s *service) settleRendered(p *rlc.Proposal) (done bool, err error) {
+	stale, err := s.stale()
+	if err != nil || stale != "" {
+		return false, ignoreInvalid(err)
+	}
+	at, err := s.renderedAt()
+	if err != nil {
+		return false, err
+	}
+	return true, s.accepted(p, at)
+}
+
+// ignoreInvalid is err unless what it is about is a person's to mend.
+func ignoreInvalid(err error) error {
+	if errors.Is(err, rlc.ErrInvalid) {
+		return nil
+	}
+	return err
 }
 
 // mergedByContent finds where a review's content came onto the base branch: all

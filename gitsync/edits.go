@@ -161,6 +161,14 @@ func (s *service) mergedIn(c *object.Commit, i int) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	changed := false
+	for id, q := range after {
+		old, ok := before[id]
+		changed = changed || !ok || !same(old, q)
+	}
+	if !changed && len(after) == len(before) {
+		return false, nil // it only renders: nothing of it is in quotas.yaml
+	}
 	carries := func(root plumbing.Hash) (bool, error) {
 		lines, err := s.lenient(root)
 		for id, q := range after {

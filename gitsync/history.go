@@ -117,10 +117,11 @@ func (r *Repo) Show(ctx context.Context, hash, path string) ([]byte, error) {
 // the services whose policy.yaml differs, sorted by name, and whether something
 // that concerns all services does (defaults, profiles, contracts). RLC changes
 // none of these files by itself, so its own commits fire nothing, nor do
-// quotas.yaml and what is not part of the config. Without a from that is on the
+// quotas.yaml, unless the service's targets do not hold its numbers any more (see
+// Stale), and what is not part of the config. Without a from that is on the
 // base branch everything has changed.
 func (r *Repo) Changed(ctx context.Context, from, to string) (services []string, all bool, err error) {
-	err = r.look(ctx, "", func(v *view, _ tips) error {
+	err = r.look(ctx, "", func(v *view, t tips) error {
 		services, all = nil, false
 		i, ok := r.line.at[plumbing.NewHash(from)]
 		if !ok {
@@ -138,11 +139,20 @@ func (r *Repo) Changed(ctx context.Context, from, to string) (services []string,
 		names := map[string]bool{}
 		for path, e := range diff {
 			switch {
-			case !quotafile.Reads(path) || strings.HasSuffix(path, "/quotas.yaml"):
+			case !quotafile.Reads(path):
 			case !strings.HasPrefix(path, "services/"):
 				all = true
 			default:
 				name := strings.Split(path, "/")[1]
+				if strings.HasSuffix(path, "/quotas.yaml") {
+					stale, err := r.service(ctx, v, t, name).stale()
+					if err = ignoreInvalid(err); err != nil {
+						return err
+					}
+					if stale == "" {
+						continue
+					}
+				}
 				for _, h := range []object.TreeEntry{e[1], e[0]} {
 					if h.Hash.IsZero() || !regular(h.Mode) {
 						continue

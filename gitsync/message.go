@@ -14,7 +14,6 @@ import (
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/internal/escape"
 	said "github.com/openrlc/rlc/internal/review"
-	"github.com/openrlc/rlc/quotafile"
 )
 
 // trailer is one line of a message's last paragraph.
@@ -72,7 +71,9 @@ func message(p rlc.Proposal, n *next, epoch uint64, segment string) string {
 	b.WriteString(said.Verdict(n.moved))
 	b.WriteString("\n\n")
 	rows := said.ByRisk(n.moved)
-	said.Table(&b, rows, said.Riskiest)
+	if len(rows) > 0 {
+		said.Table(&b, rows, said.Riskiest)
+	}
 	said.Steps(&b, rows[:min(said.Explained, len(rows))])
 	if len(n.kept) > 0 {
 		b.WriteString("\nLeft as they are:\n\n")
@@ -98,10 +99,10 @@ func message(p rlc.Proposal, n *next, epoch uint64, segment string) string {
 		"them back. To change a number, commit to this branch: rlc then leaves it alone.\n" +
 		"To reject, delete the branch.\n\n")
 	fmt.Fprintf(&b, "Run %s on %s", escape.Code(p.RunID), short(plumbing.NewHash(p.Base)))
-	if at := n.moved[0].At; !at.IsZero() {
-		fmt.Fprintf(&b, ", history until %s", at.UTC().Format(time.RFC3339))
+	if len(rows) > 0 && !rows[0].At.IsZero() {
+		fmt.Fprintf(&b, ", history until %s", rows[0].At.UTC().Format(time.RFC3339))
 	}
-	fmt.Fprintf(&b, ".\nContent %s\n", quotafile.Hash(n.quotas))
+	fmt.Fprintf(&b, ".\nContent %s\n", p.Content)
 
 	moved := map[string]bool{}
 	for _, c := range n.moved {

@@ -26,7 +26,9 @@ const humanEdit = "human_edit"
 // The proposal comes back as it stands: Open with Branch, Commit, Base and
 // Content; Open and Human, with nothing written, when a person committed to the
 // branch; Accepted when it is on the base branch already; Superseded when
-// nothing is left to change, the branch removed. A change whose line a person
+// nothing is left to change, the branch removed. Where no quota moves, but files
+// rendered for targets do not hold the numbers in force (see Stale), the review
+// is about these alone. A change whose line a person
 // edited, or that is not what the run saw, keeps the line as it is and comes
 // back held (human_edit). A line or file that would not validate is
 // rlc.ErrInvalid and rlc.ErrUnpublishable, a refusing hook rlc.ErrRefused;
@@ -81,7 +83,7 @@ func (s *service) publish(p *rlc.Proposal, epoch uint64) ([]move, error) {
 	if err != nil {
 		return nil, err
 	}
-	var moves []move
+	var todo []move
 	switch {
 	case b.human:
 		p.State, p.Human, p.Commit = rlc.Open, true, s.t.branch.String()
@@ -90,7 +92,10 @@ func (s *service) publish(p *rlc.Proposal, epoch uint64) ([]move, error) {
 	case b.ours != nil && b.trailers.epoch > epoch:
 		return nil, fmt.Errorf("%w: epoch %d, the review holds %d", rlc.ErrFenced, epoch, b.trailers.epoch)
 	case b.ours != nil && b.trailers.run == p.RunID:
-		p.State, p.Commit, p.Base, p.Content = rlc.Open, s.t.branch.String(), b.base.String(), quotafile.Hash(b.quotas)
+		p.State, p.Commit, p.Base = rlc.Open, s.t.branch.String(), b.base.String()
+		if moves(*p) {
+			p.Content = quotafile.Hash(b.quotas)
+		}
 		return nil, nil
 	case b.ours != nil:
 		// The earlier review goes; what people merged of it stays known as RLC's.
@@ -101,34 +106,50 @@ func (s *service) publish(p *rlc.Proposal, epoch uint64) ([]move, error) {
 			if err != nil {
 				return nil, err
 			}
-			moves = append(moves, m)
+			todo = append(todo, m)
 		}
 	}
 	n, err := s.rebuild(p)
 	if err != nil {
 		return nil, err
 	}
-	if n == nil || len(n.moved) == 0 {
+	tree := s.line.tip().tree
+	if n != nil {
+		if tree, err = s.next(p, n); err != nil {
+			return nil, err
+		}
+	}
+	if tree == s.line.tip().tree {
 		p.State, p.Commit, p.Base = rlc.Superseded, "", s.t.base.String()
-		return append(moves, move{branchRef(s.segment), s.t.branch, plumbing.ZeroHash}), nil
+		return append(todo, move{branchRef(s.segment), s.t.branch, plumbing.ZeroHash}), nil
 	}
-	tree, err := s.v.write(s.line.tip().tree, rlc.Files{s.path: n.data})
-	if err != nil {
-		return nil, err
-	}
-	if err := s.check(s.v, tree, s.segment, map[string]bool{s.path: true}); err != nil {
-		return nil, err
-	}
-	if tree, n.losses, err = s.render(tree); err != nil {
-		return nil, err
-	}
-	p.State, p.Base, p.Content = rlc.Open, s.t.base.String(), quotafile.Hash(n.quotas)
+	p.State, p.Base = rlc.Open, s.t.base.String()
 	commit, err := s.commit(s.v, s.who, tree, message(*p, n, epoch, s.segment), s.t.base)
 	if err != nil {
 		return nil, err
 	}
 	p.Commit = commit.String()
-	return append(moves, move{branchRef(s.segment), s.t.branch, commit}), nil
+	return append(todo, move{branchRef(s.segment), s.t.branch, commit}), nil
+}
+
+// next makes the tree that a proposal would put in force, the tip's where nothing
+// is left to change, and sets the proposal's content: of a proposal that moves no
+// quota what its targets shall hold.
+func (s *service) next(p *rlc.Proposal, n *next) (tree plumbing.Hash, err error) {
+	tree = s.line.tip().tree
+	if len(n.moved) > 0 {
+		if tree, err = s.v.write(tree, rlc.Files{s.path: n.data}); err != nil {
+			return tree, err
+		}
+		if err := s.check(s.v, tree, s.segment, map[string]bool{s.path: true}); err != nil {
+			return tree, err
+		}
+		p.Content = quotafile.Hash(n.quotas)
+	} else if p.Content, err = s.stale(); err != nil {
+		return tree, err
+	}
+	tree, n.losses, err = s.render(tree)
+	return tree, err
 }
 
 // next is a service's file as a proposal would make it.
@@ -255,6 +276,12 @@ func (s *service) review() (b review, err error) {
 
 // maxReview bounds how many commits of a review branch are looked at.
 const maxReview = 1000
+
+// moves reports whether a proposal would alter quotas.yaml; one that does not puts
+// up what the targets shall hold.
+func moves(p rlc.Proposal) bool {
+	return slices.ContainsFunc(p.Changes, func(c rlc.Change) bool { return c.Moves() })
+}
 
 // sorted lists lines by ID.
 func sorted(lines map[string]rlc.Quota) []rlc.Quota {

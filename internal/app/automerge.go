@@ -84,6 +84,8 @@ func (a *App) mergeable(ctx context.Context, p rlc.Proposal, now time.Time) (boo
 		return ok, because, nil
 	case p.Human:
 		return false, "a person committed to its branch", nil
+	case len(m.Changes) == 0:
+		return false, "only files rendered for other limiters change", nil
 	case p.Commit == "" || p.Content == "":
 		return false, "it is not published yet", nil
 	}

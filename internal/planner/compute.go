@@ -66,6 +66,7 @@ type findings struct {
 
 // found is what a run found for one service.
 type found struct {
+	service string
 	changes []rlc.Change // sorted
 	trouble string       // why the run is degraded; "" for no reason
 	fleet   []policies.FleetSeries
@@ -92,6 +93,7 @@ func (p *Planner) compute(ctx context.Context, run *rlc.Run, h *head, progress f
 	for i, name := range names {
 		group.Go(func() error {
 			all[i] = p.service(limited, run, h, was, name)
+			all[i].service = name
 			mu.Lock()
 			defer mu.Unlock()
 			done++
@@ -141,7 +143,7 @@ func (p *Planner) conclude(ctx context.Context, run *rlc.Run, h *head, all []fou
 		for _, f := range all {
 			changes := out.changes[first : first+len(f.changes)]
 			first += len(f.changes)
-			proposal, err := p.propose(ctx, run, h, changes)
+			proposal, err := p.propose(ctx, run, h, f.service, changes)
 			if err != nil {
 				return nil, err
 			}

@@ -32,6 +32,7 @@ type repo struct {
 	mu      sync.Mutex
 	commits []commit
 	edited  map[string]map[string]string // service → quota ID → who
+	stale   map[string]string            // service → what its targets shall hold
 	err     error
 }
 
@@ -74,6 +75,10 @@ func (r *repo) At(_ context.Context, t time.Time) (rlc.Files, error) {
 
 func (r *repo) Edited(_ context.Context, service string) (map[string]string, error) {
 	return r.edited[service], nil
+}
+
+func (r *repo) Stale(_ context.Context, service string) (string, error) {
+	return r.stale[service], nil
 }
 
 // history holds a rate for each series: what its traffic was at a time, NaN
@@ -129,6 +134,7 @@ type publisher struct {
 	mu      sync.Mutex
 	commits []string // "run service", one per commit made
 	open    map[string]rlc.Proposal
+	empty   rlc.ProposalState // of a proposal without changes; "": superseded
 	err     error
 }
 
@@ -143,7 +149,7 @@ func (p *publisher) Publish(_ context.Context, pr rlc.Proposal) (rlc.Proposal, e
 		p.commits = append(p.commits, name)
 	}
 	pr.State, pr.Commit = rlc.Open, "branch of "+pr.RunID
-	if len(pr.Changes) == 0 {
+	if len(pr.Changes) == 0 && p.empty == "" {
 		pr.State, pr.Commit = rlc.Superseded, ""
 	}
 	p.open[pr.Service] = pr

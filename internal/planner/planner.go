@@ -81,6 +81,9 @@ type Repo interface {
 	// Edited returns, by quota ID, who changed a line of the service's
 	// quotas.yaml by hand on the base branch.
 	Edited(ctx context.Context, service string) (map[string]string, error)
+	// Stale is "" where the files rendered for the service's targets hold the
+	// numbers of the base branch, else a hash of what they shall hold.
+	Stale(ctx context.Context, service string) (string, error)
 }
 
 // History is where past traffic comes from.

@@ -19,13 +19,8 @@ const quarantine = 30 * day
 // propose makes the proposal that a service's changes amount to, or nil where
 // none is to be put up: nothing moves, the same one is open already, a person
 // works on the open one, or a person has rejected it. In the last two cases the
-// changes are held with the reason. Where nothing moves any more of what is
-// open, the proposal is an empty one, which closes that review.
-func (p *Planner) propose(ctx context.Context, run *rlc.Run, h *head, changes []rlc.Change) (*rlc.Proposal, error) {
-	if len(changes) == 0 {
-		return nil, nil
-	}
-	service := changes[0].Service
+// changes are held with the reason. Where no quota moves, see proposeRendered.
+func (p *Planner) propose(ctx context.Context, run *rlc.Run, h *head, service string, changes []rlc.Change) (*rlc.Proposal, error) {
 	var moving []rlc.Change
 	for _, c := range changes {
 		if c.Moves() {
@@ -47,10 +42,7 @@ func (p *Planner) propose(ctx context.Context, run *rlc.Run, h *head, changes []
 		open = page[0]
 	}
 	if len(moving) == 0 {
-		if open.ID == "" || open.Human || !settled(changes, open.Changes) {
-			return nil, nil
-		}
-		return proposal, nil
+		return p.proposeRendered(ctx, run, proposal, open, changes)
 	}
 	if open.Content == proposal.Content {
 		return nil, nil
@@ -75,7 +67,38 @@ func (p *Planner) propose(ctx context.Context, run *rlc.Run, h *head, changes []
 			hold(&changes[i], rule, why)
 		}
 	}
-	return nil, nil
+	proposal.Changes = nil
+	return p.proposeRendered(ctx, run, proposal, open, changes)
+}
+
+// proposeRendered is propose where no quota moves: nil, or proposal, which has no
+// changes. It puts up what the service's targets shall hold and do not; where they
+// hold it and nothing moves any more of what is open, it closes that review.
+func (p *Planner) proposeRendered(ctx context.Context, run *rlc.Run, proposal *rlc.Proposal, open rlc.Proposal, changes []rlc.Change) (*rlc.Proposal, error) {
+	renders := open.ID != "" && len(open.Changes) == 0
+	if open.Human || open.ID != "" && !renders && !settled(changes, open.Changes) {
+		return nil, nil
+	}
+	stale, err := p.cfg.Repo.Stale(ctx, proposal.Service)
+	switch {
+	case err != nil:
+		return nil, err
+	case stale == "" && open.ID != "" && !renders:
+		return proposal, nil
+	case stale == "" || stale == open.Content:
+		return nil, nil // one that is open and done is found so by whoever settles
+	}
+	rejected, _, err := p.cfg.Records.Proposals(ctx, rlc.Rejected, proposal.Service, rlc.Page{Number: 1, Size: 100})
+	if err != nil {
+		return nil, fmt.Errorf("look for rejected proposals of %s: %w", proposal.Service, err)
+	}
+	for _, r := range rejected {
+		if r.Content == stale && run.Now.Before(r.Decided.Add(quarantine)) {
+			return nil, nil
+		}
+	}
+	proposal.Content = stale
+	return proposal, nil
 }
 
 // settled reports whether every change that was put up has been decided again
@@ -106,7 +129,7 @@ func (p *Planner) rejection(ctx context.Context, now time.Time, service *rlc.Ser
 	}
 	for _, r := range rejected {
 		until := r.Decided.Add(quarantine)
-		if now.Before(until) && !differs(service, moving, r.Changes) {
+		if len(r.Changes) > 0 && now.Before(until) && !differs(service, moving, r.Changes) {
 			return fmt.Sprintf("%s rejected this on %s%s; it is put up again on %s, or once it differs by more than twice the deadband",
 				orSomebody(r.Actor), r.Decided.Format(time.DateOnly), because(r.Reason), until.Format(time.DateOnly)), nil
 		}

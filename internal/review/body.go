@@ -50,7 +50,9 @@ func Body(p rlc.Proposal, a About) string {
 func body(p rlc.Proposal, a About, rows, tight []rlc.Change, guards []Guard, most, steps, cut int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "**%s** %s\n\n", Verdict(p.Changes), Risk(p.Changes))
-	Table(&b, rows, most)
+	if len(rows) > 0 {
+		Table(&b, rows, most)
+	}
 	if len(tight) > 0 {
 		b.WriteString("\n### Callers tightened\n\n")
 		tighten(&b, tight, cut, a.Owners)

@@ -52,6 +52,9 @@ func Title(service string, changes []rlc.Change) string {
 			fmt.Fprintf(&b, " %s%d", part.sign, part.n)
 		}
 	}
+	if len(changes) == 0 {
+		return b.String() + " · rendered files follow the numbers in force"
+	}
 	old, new := dropped(changes)
 	fmt.Fprintf(&b, " · est. drops %s → %s", old.share(), new.share())
 	return b.String()
@@ -112,6 +115,9 @@ func percent(part, of float64) string {
 
 // Verdict is what a reviewer reads first.
 func Verdict(changes []rlc.Change) string {
+	if len(changes) == 0 {
+		return "No quota changes; files rendered for other limiters do not hold the numbers in force."
+	}
 	var dropping, unknown, shadow, look int
 	for _, c := range changes {
 		switch b := c.Backtest.New; {
