@@ -15,6 +15,16 @@ import (
 // maxReason bounds a person's reason, in bytes.
 const maxReason = 2000
 
+// What is said where an act comes without its reason.
+const (
+	rejectNeeds   = "A rejection needs a reason: the next run and the history show it."
+	rollbackNeeds = "A rollback needs a reason: the history shows it."
+	demoteNeeds   = "Going back to shadow needs a reason: the history shows it."
+	switchNeeds   = "A kill switch needs a reason: it stands in the audit log and on every page."
+	askNeeds      = "An ask needs a reason: the owners of the service decide by it."
+	answerNeeds   = "An answer needs a reason: it is all that whoever asked is told."
+)
+
 // --- by form, from a page
 
 func (s *server) formAccept(v *visit) error {
@@ -28,7 +38,7 @@ func (s *server) formReject(v *visit) error {
 	if err := form(v); err != nil {
 		return err
 	}
-	reason, err := reasonOf(v.r.PostFormValue("reason"))
+	reason, err := reasonOf(v.r.PostFormValue("reason"), rejectNeeds)
 	if err != nil {
 		return err
 	}
@@ -91,11 +101,13 @@ func (v *visit) back(to, outcome string) error {
 	return nil
 }
 
-func reasonOf(text string) (string, error) {
+// reasonOf is a person's reason without the space around it; needs is what is
+// said where there is none: which act needs it, and what for.
+func reasonOf(text, needs string) (string, error) {
 	text = strings.TrimSpace(text)
 	switch {
 	case text == "":
-		return "", invalid("A rejection needs a reason: the next run and the history show it.")
+		return "", invalid("%s", needs)
 	case len(text) > maxReason:
 		return "", invalid("The reason is longer than %d bytes.", maxReason)
 	case !utf8.ValidString(text):
@@ -120,7 +132,7 @@ func (s *server) apiReject(v *visit) error {
 	if err := read(v, &in); err != nil {
 		return err
 	}
-	reason, err := reasonOf(in.Reason)
+	reason, err := reasonOf(in.Reason, rejectNeeds)
 	if err != nil {
 		return err
 	}

@@ -27,6 +27,7 @@ type ask struct {
 	rate                rlc.Rate
 	reason, actor       string
 	at                  time.Time
+	over                bool // answered, or granted by the limit in force
 }
 
 const (
@@ -40,6 +41,12 @@ const (
 // asks are those that stand: not answered, not granted by the limit in force.
 // service "" is all of them.
 func (s *server) asks(ctx context.Context, service string) ([]ask, error) {
+	all, err := s.asked(ctx, service)
+	return slices.DeleteFunc(all, func(a ask) bool { return a.over }), err
+}
+
+// asked are those that stand and those that are over, the newest first.
+func (s *server) asked(ctx context.Context, service string) ([]ask, error) {
 	since := s.Now().Add(-askAge)
 	object := ""
 	if service != "" {
@@ -61,13 +68,13 @@ func (s *server) asks(ctx context.Context, service string) ([]ask, error) {
 	var out []ask
 	for _, row := range asked {
 		a, ok := readAsk(row)
-		if !ok || over[a.id] || service != "" && a.service != service {
+		if !ok || service != "" && a.service != service {
 			continue
 		}
+		a.over = over[a.id]
 		if desired != nil {
-			if q := desired.Quota(a.service, a.bucket, a.key); q != nil && q.Rate >= a.rate {
-				continue
-			}
+			q := desired.Quota(a.service, a.bucket, a.key)
+			a.over = a.over || q != nil && q.Rate >= a.rate
 		}
 		out = append(out, a)
 	}
@@ -150,30 +157,32 @@ func (s *server) formAsk(v *visit) error {
 	if err != nil {
 		return err
 	}
-	reason := v.r.PostFormValue("reason")
-	if strings.TrimSpace(reason) == "" {
-		return invalid("An ask needs a reason: the owners of the service decide by it.")
-	}
-	if reason, err = reasonOf(reason); err != nil {
+	reason, err := reasonOf(v.r.PostFormValue("reason"), askNeeds)
+	if err != nil {
 		return err
 	}
 	if !s.logins.take("ask "+v.who.name, askPace) {
 		return fault{status: http.StatusTooManyRequests, detail: fmt.Sprintf("That is more than %d a minute. Try again in a minute.", askPace)}
 	}
-	s.asking.Lock() // a form sent twice at once is one ask
-	defer s.asking.Unlock()
-	stand, err := s.asks(v.ctx(), name)
+	earlier, err := s.asked(v.ctx(), name)
 	if err != nil {
 		return err
 	}
-	same := func(a ask) bool {
-		return a.actor == v.who.name && a.bucket == bucket && a.key.Equal(key) && a.rate == rate && a.reason == reason
-	}
-	if slices.ContainsFunc(stand, same) {
-		return v.back(local(v.r.PostFormValue("back")), "asked")
+	again := 0
+	for _, a := range earlier {
+		if a.actor != v.who.name || a.bucket != bucket || !a.key.Equal(key) || a.rate != rate || a.reason != reason {
+			continue
+		}
+		if !a.over {
+			return v.back(local(v.r.PostFormValue("back")), "asked")
+		}
+		again++
 	}
 	number, at := strconv.FormatFloat(float64(rate), 'f', -1, 64), s.Now().UTC()
-	e := rlc.AuditEntry{ID: "ask-" + reference(), At: at, Actor: v.who.name, Action: askAct, Object: bucketURL(name, bucket, key), Detail: number + " req/s: " + reason}
+	e := rlc.AuditEntry{At: at, Actor: v.who.name, Action: askAct, Object: bucketURL(name, bucket, key), Detail: number + " req/s: " + reason}
+	// What is the same ask has the same id, whichever replica takes it: sent twice
+	// at once it is one row.
+	e.ID = "ask-" + hashOf(strings.Join([]string{e.Actor, e.Object, e.Detail, at.Format(time.DateOnly), strconv.Itoa(again)}, "\x00"))[:24]
 	n := rlc.Notice{ID: e.ID, Kind: "ask", Service: name, At: at, Text: v.who.name + " asks for " + number + " req/s on " + rlc.QuotaID(bucket, key) + ": " + reason}
 	if err := s.Acts.Ask(v.ctx(), e, n); err != nil {
 		return err
@@ -242,11 +251,7 @@ func (s *server) formAnswer(v *visit) error {
 		return err
 	}
 	name, id := v.r.PathValue("service"), v.r.PathValue("id")
-	reason := v.r.PostFormValue("reason")
-	if strings.TrimSpace(reason) == "" {
-		return invalid("An answer needs a reason: it is all that whoever asked is told.")
-	}
-	reason, err := reasonOf(reason)
+	reason, err := reasonOf(v.r.PostFormValue("reason"), answerNeeds)
 	if err != nil {
 		return err
 	}

@@ -1,11 +1,15 @@
 package web_test
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/web"
 )
 
 func TestAnAskIsOfAQuotaThatTheBucketCanHave(t *testing.T) {
@@ -49,5 +53,38 @@ func TestAnAskIsOfAQuotaThatTheBucketCanHave(t *testing.T) {
 	}
 	if !slices.Equal(f.done(), want) {
 		t.Errorf("done %q, want %q", f.done(), want)
+	}
+}
+
+// taken are the acts of replicas that have not heard of each other's asks yet.
+type taken struct {
+	web.Acts
+	ids *[]string
+}
+
+func (a taken) Ask(_ context.Context, act rlc.AuditEntry, told rlc.Notice) error {
+	*a.ids = append(*a.ids, act.ID+" "+told.ID)
+	return nil
+}
+
+func TestOneAskTakenByTwoReplicasAtOnceHasOneID(t *testing.T) {
+	f := newFixture(t)
+	var ids []string
+	replica := func() http.Handler { return company(t, f, func(c *web.Config) { c.Acts = taken{f, &ids} }) }
+	a, b := replica(), replica()
+	form := url.Values{"service": {"checkout"}, "bucket": {"callers"}, "key": {"caller=search"}, "rate": {"500"}, "reason": {"launch on Friday"}}
+	ask := func(h http.Handler, name string) {
+		t.Helper()
+		if w := request(h, "POST", "/why", form.Encode(), as(name, "team-search")); w.Code != http.StatusSeeOther {
+			t.Fatalf("asking: %d %s", w.Code, w.Body)
+		}
+	}
+	ask(a, "rae")
+	ask(b, "rae")
+	ask(b, "sol")
+	form.Set("rate", "501")
+	ask(a, "rae")
+	if len(ids) != 4 || ids[0] != ids[1] || ids[2] == ids[0] || ids[3] == ids[0] || ids[3] == ids[2] {
+		t.Errorf("ids %q, want the first two to be one and the others their own", ids)
 	}
 }

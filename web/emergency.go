@@ -359,9 +359,12 @@ func (s *server) formSwitch(v *visit) error {
 		return err
 	}
 	on := v.r.PostFormValue("on")
-	reason := strings.TrimSpace(v.r.PostFormValue("reason"))
-	if (on != "true" && on != "false") || reason == "" || len(reason) > maxReason {
-		return invalid("A kill switch needs a reason, and on is true or false.")
+	if on != "true" && on != "false" {
+		return invalid("on must be true or false")
+	}
+	reason, err := reasonOf(v.r.PostFormValue("reason"), switchNeeds)
+	if err != nil {
+		return err
 	}
 	if err := s.Overrides.SetSwitch(v.ctx(), v.r.PathValue("switch"), on == "true", v.who.name, reason); err != nil {
 		return err

@@ -42,7 +42,7 @@ func faultOf(err error) (f fault, known bool) {
 	case errors.As(err, &tooLarge):
 		f = fault{status: http.StatusRequestEntityTooLarge, detail: fmt.Sprintf("The request is larger than %d bytes.", tooLarge.Limit)}
 	case errors.Is(err, rlc.ErrNotFound):
-		f = fault{status: http.StatusNotFound, detail: "It does not exist, or not any more."}
+		f = fault{status: http.StatusNotFound, detail: absent(err)}
 	case errors.Is(err, rlc.ErrConflict):
 		f = fault{status: http.StatusConflict, detail: "It has changed meanwhile; look again. " + plain(err)}
 	case errors.Is(err, rlc.ErrFenced):
@@ -67,7 +67,7 @@ func faultOf(err error) (f fault, known bool) {
 var places = regexp.MustCompile(`[a-zA-Z][a-zA-Z0-9+.-]*://\S+|(^|[\s"'=(:])(/[^\s"')]+)+`)
 
 func plain(err error) string {
-	text := strings.ToValidUTF8(err.Error(), "�")
+	text := strings.ToValidUTF8(rlc.Say(err), "�")
 	if i := strings.IndexByte(text, '\n'); i >= 0 {
 		text = text[:i]
 	}
@@ -75,6 +75,24 @@ func plain(err error) string {
 		text = strings.ToValidUTF8(text[:500], "") + "…"
 	}
 	return places.ReplaceAllString(text, "${1}…")
+}
+
+// unnamed is what the records call a row that is not there: proposal "7".
+var unnamed = regexp.MustCompile(`^[a-z]+ "`)
+
+// absent says what is not there, where the error names it.
+func absent(err error) string {
+	_, what, _ := strings.Cut(err.Error(), rlc.ErrNotFound.Error()+": ")
+	what = plain(errors.New(what))
+	switch {
+	case strings.HasPrefix(what, "no "):
+		return "There is " + what + "."
+	case strings.HasPrefix(what, "there is no"):
+		return "T" + what[1:] + "."
+	case unnamed.MatchString(what):
+		return "There is no " + what + "."
+	}
+	return "It does not exist, or not any more."
 }
 
 // fail answers with err: a problem document for programs, a plain page for

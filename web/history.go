@@ -176,9 +176,9 @@ func (s *server) formRollback(v *visit) error {
 	if err := form(v); err != nil {
 		return err
 	}
-	reason, err := reasonOf(v.r.PostFormValue("reason"))
+	reason, err := reasonOf(v.r.PostFormValue("reason"), rollbackNeeds)
 	if err != nil {
-		return invalid("A rollback needs a reason: the history shows it.")
+		return err
 	}
 	name := v.r.PathValue("service")
 	if _, err := s.Rollouts.Rollback(v.ctx(), name, v.r.PostFormValue("to"), v.who.name, reason); err != nil {
@@ -195,9 +195,9 @@ func (s *server) apiRollback(v *visit) error {
 	if err := read(v, &in); err != nil {
 		return err
 	}
-	reason, err := reasonOf(in.Reason)
+	reason, err := reasonOf(in.Reason, rollbackNeeds)
 	if err != nil {
-		return invalid("A rollback needs a reason: the history shows it.")
+		return err
 	}
 	commit, err := s.Rollouts.Rollback(v.ctx(), v.r.PathValue("service"), in.To, v.who.name, reason)
 	if err != nil {

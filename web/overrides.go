@@ -71,7 +71,7 @@ func (in overrideIn) override(now time.Time) (o rlc.Override, err error) {
 	case in.Reason == "":
 		return o, invalid("An override needs a reason: it stands in the audit log and on every page.")
 	case !(in.TTL >= 1 && in.TTL <= maxLife.Seconds()):
-		return o, invalid("ttl_seconds must be from 1 to %g, which is 7 days.", maxLife.Seconds())
+		return o, invalid("ttl_seconds must be within 1 second and 7 days (%g).", maxLife.Seconds())
 	}
 	o = rlc.Override{
 		Service: in.Service, Match: map[string][]string{}, Action: in.Action, Rate: in.Rate, Burst: in.Burst, DropRatio: in.DropRatio,
@@ -336,9 +336,9 @@ func (s *server) apiSetSwitch(v *visit) error {
 	if in.On == nil {
 		return invalid("on must be true or false")
 	}
-	reason, err := reasonOf(in.Reason)
+	reason, err := reasonOf(in.Reason, switchNeeds)
 	if err != nil {
-		return invalid("A kill switch needs a reason: it stands in the audit log and on every page.")
+		return err
 	}
 	if err := s.Overrides.SetSwitch(v.ctx(), v.r.PathValue("switch"), *in.On, v.who.name, reason); err != nil {
 		return err

@@ -102,9 +102,9 @@ func (s *server) formDemote(v *visit) error {
 	if err := form(v); err != nil {
 		return err
 	}
-	reason, err := reasonOf(v.r.PostFormValue("reason"))
+	reason, err := reasonOf(v.r.PostFormValue("reason"), demoteNeeds)
 	if err != nil {
-		return invalid("Going back to shadow needs a reason: the history shows it.")
+		return err
 	}
 	service := v.r.PathValue("service")
 	if err := s.Rollouts.Demote(v.ctx(), service, v.r.PathValue("bucket"), v.who.name, reason); err != nil {
@@ -157,7 +157,7 @@ func (s *server) reason(v *visit) (string, error) {
 	if err := read(v, &in); err != nil {
 		return "", err
 	}
-	return reasonOf(in.Reason)
+	return reasonOf(in.Reason, demoteNeeds)
 }
 
 func promotionJSON(p rollout.Promotion) object {

@@ -137,6 +137,7 @@ func (s *server) routes() []route {
 		{"GET", "/api/v1/tokens", admin, s.apiTokens},
 		{"POST", "/api/v1/tokens", admin, s.apiCreateToken},
 		{"DELETE", "/api/v1/tokens/{id}", admin, s.apiRevokeToken},
+		{"POST", "/api/v1/sign-in-codes", admin, s.apiOnce},
 		{"GET", "/api/v1/loop", viewer, s.apiLoop},
 		{"GET", "/api/v1/overrides", viewer, s.apiOverrides},
 		{"POST", "/api/v1/overrides", actor, s.apiSetOverride},
@@ -155,6 +156,7 @@ func (s *server) serve(route route) http.Handler {
 		ctx, cancel := context.WithTimeout(r.Context(), patience)
 		defer cancel()
 		r = r.WithContext(ctx)
+		s.settle(ctx)
 		v := &visit{w: w, r: r, who: s.identify(r)}
 		s.prefer(v)
 		if err := s.admit(v, route); err != nil {

@@ -39,6 +39,7 @@ type logins struct {
 	mu       sync.Mutex
 	sessions map[string]rlc.Session
 	tokens   map[string]rlc.Token
+	owed     map[string]string // sessions signed out of that the records do not know of yet, and whose
 	taken    map[string]int
 	minute   time.Time
 	away     time.Time // until then the records are not asked
@@ -125,7 +126,14 @@ func (s *server) session(ctx context.Context, cookie string) (rlc.Session, error
 	if len(cookie) < 20 || len(cookie) > 64 {
 		return rlc.Session{}, none
 	}
-	found, err := lookUp(ctx, &s.logins, &s.logins.sessions, hashOf(cookie), s.Identities.Session)
+	id := hashOf(cookie)
+	s.logins.mu.Lock()
+	_, over := s.logins.owed[id]
+	s.logins.mu.Unlock()
+	if over {
+		return rlc.Session{}, none
+	}
+	found, err := lookUp(ctx, &s.logins, &s.logins.sessions, id, s.Identities.Session)
 	if err != nil {
 		return found, err
 	}
@@ -279,7 +287,7 @@ func address(r *http.Request) string {
 
 var tooMany = fault{status: http.StatusTooManyRequests, detail: "Too many failed attempts. Wait a minute."}
 
-// signIn takes the server's token from the form.
+// signIn takes the server's token from the form, or a code that signs in once.
 func (s *server) signIn(v *visit) error {
 	if err := form(v); err != nil {
 		return err
@@ -289,9 +297,16 @@ func (s *server) signIn(v *visit) error {
 		v.w.Header().Set("Retry-After", "60")
 		return tooMany
 	}
-	if !s.isToken(v.r.PostFormValue("token")) {
-		s.logins.take(address(v.r), maxFailures)
-		return s.loginForm(v, http.StatusUnauthorized, ui.Login{Next: next, User: name, Error: "That is not the token."})
+	if given := v.r.PostFormValue("token"); !s.isToken(given) {
+		as, ok, err := s.takeOnce(v.ctx(), given)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			s.logins.take(address(v.r), maxFailures)
+			return s.loginForm(v, http.StatusUnauthorized, ui.Login{Next: next, User: name, Error: "That is not the token, nor a code that is still good."})
+		}
+		name = as
 	}
 	if err := s.enter(v, rlc.SignIn{Name: name}, s.via()); err != nil {
 		return err
@@ -300,15 +315,47 @@ func (s *server) signIn(v *visit) error {
 	return nil
 }
 
+// signOut has the browser forget, whatever the records say. While they are away
+// the session is over in this process, and they are told when they are back.
 func (s *server) signOut(v *visit) error {
+	s.setCookie(v, s.cookieName(v.r), "", -1)
 	if c, err := v.r.Cookie(s.cookieName(v.r)); err == nil {
-		if err := s.endSession(v.ctx(), hashOf(c.Value), v.who.name, "signed out"); err != nil {
+		ctx, cancel := context.WithTimeout(v.ctx(), time.Second)
+		defer cancel()
+		id := hashOf(c.Value)
+		err := s.endSession(ctx, id, v.who.name, "signed out")
+		if unavailable(err) {
+			keep(&s.logins, &s.logins.owed, id, v.who.name)
+		} else if err != nil {
 			return err
 		}
 	}
-	s.setCookie(v, s.cookieName(v.r), "", -1)
 	http.Redirect(v.w, v.r, "/", http.StatusSeeOther)
 	return nil
+}
+
+// settle tells the records, unless they were away a moment ago, of the sessions
+// that ended while they were. What cannot be told stays owed.
+func (s *server) settle(ctx context.Context) {
+	s.logins.mu.Lock()
+	owed, away := maps.Clone(s.logins.owed), s.Now().Before(s.logins.away)
+	s.logins.mu.Unlock()
+	if len(owed) == 0 || away {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	for id, name := range owed {
+		if err := s.endSession(ctx, id, name, "signed out while the records were away"); err != nil {
+			s.logins.mu.Lock()
+			s.logins.away = s.Now().Add(5 * time.Second)
+			s.logins.mu.Unlock()
+			return
+		}
+		s.logins.mu.Lock()
+		delete(s.logins.owed, id)
+		s.logins.mu.Unlock()
+	}
 }
 
 // begun is what is kept, sealed, of a sign-in on its way to the provider.

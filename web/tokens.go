@@ -109,7 +109,7 @@ func (s *server) apiCreateToken(v *visit) error {
 	case in.Role == rlc.MayAdmin && len(in.Services) > 0:
 		return invalid("an admin's token is not bound to services")
 	case !(in.TTL >= 60 && in.TTL <= maxTokenAge.Seconds()):
-		return invalid("ttl_seconds must be from 60 to %.0f, which is 366 days", maxTokenAge.Seconds())
+		return invalid("ttl_seconds must be within 1 minute and 366 days (%.0f)", maxTokenAge.Seconds())
 	case len(in.Services) > 100 || slices.Contains(in.Services, "") || slices.Contains(in.Services, "*"):
 		return invalid("services must be at most 100 names")
 	}

@@ -172,7 +172,7 @@ func (s *server) formEpisode(v *visit) error {
 		if reason == "" {
 			reason = "put off"
 		}
-		if reason, err = reasonOf(reason); err != nil {
+		if reason, err = reasonOf(reason, ""); err != nil {
 			return err
 		}
 		t, err := s.known(name)

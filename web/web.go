@@ -116,7 +116,6 @@ type server struct {
 	logins   logins
 	assets   assets
 	planning sync.Mutex // held while one plan is computed
-	asking   sync.Mutex // held from the look for an identical ask to the ask
 	looking  sync.Mutex // held while one service without a policy is looked at
 	fleets   fleets
 }

@@ -104,9 +104,14 @@ func (cl *client) do(ctx context.Context, method, path string, query url.Values,
 		var p problem
 		text := http.StatusText(res.StatusCode)
 		if json.Unmarshal(answer, &p) == nil && p.Title != "" {
-			text = p.Title
-			if p.Detail != "" && p.Detail != p.Title {
-				text += ": " + strings.TrimSuffix(p.Detail, ".")
+			detail := strings.TrimSuffix(p.Detail, ".")
+			switch {
+			case detail == "" || detail == p.Title:
+				text = p.Title
+			case p.Title == text: // the status' own says less than the detail
+				text = detail
+			default:
+				text = p.Title + ": " + detail
 			}
 		}
 		err := fmt.Errorf("%s", text)

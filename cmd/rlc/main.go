@@ -62,11 +62,11 @@ func code(err error) int {
 	var e exit
 	if errors.As(err, &e) {
 		if e.err != nil {
-			fmt.Fprintln(os.Stderr, "rlc:", e.err)
+			fmt.Fprintln(os.Stderr, "rlc:", rlc.Say(e.err))
 		}
 		return e.code
 	}
-	fmt.Fprintln(os.Stderr, "rlc:", err)
+	fmt.Fprintln(os.Stderr, "rlc:", rlc.Say(err))
 	switch {
 	case errors.Is(err, rlc.ErrInvalid):
 		return exitInvalid

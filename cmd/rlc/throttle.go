@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -75,6 +76,16 @@ func overrideOf(c *cobra.Command, service string) (map[string]any, error) {
 	return body, nil
 }
 
+// inFlags is a server's error about a body that flags made, in their names.
+func inFlags(err error) error {
+	var e exit
+	if !errors.As(err, &e) || e.err == nil {
+		return err
+	}
+	flags := strings.NewReplacer("ttl_seconds", "--ttl", "drop_ratio", "--drop")
+	return exit{e.code, errors.New(flags.Replace(e.err.Error()))}
+}
+
 func throttleCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "throttle SERVICE",
@@ -97,7 +108,7 @@ would do. "rlc lift ID" ends it.`,
 			}
 			var out json.RawMessage
 			if err := dial(c).do(c.Context(), http.MethodPost, "/api/v1/overrides", query, body, &out); err != nil {
-				return err
+				return inFlags(err)
 			}
 			var o overrideAnswer
 			if err := json.Unmarshal(out, &o); err != nil {
@@ -132,8 +143,12 @@ would do. "rlc lift ID" ends it.`,
 
 func liftCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:     "lift [ID]",
-		Short:   "End an override now; without an id, list those that stand",
+		Use:   "lift [ID]",
+		Short: "End an override now; without an id, list those that stand",
+		Long: `Ends an override before its time: requests above their old limit come back over
+its ramp. Without an id it lists those that stand, and says so where none does;
+that is no error. An id that stands no more is: exit code 3 where there is none
+of it, 4 where it is over.`,
 		Example: "  rlc lift\n  rlc lift override-1f2e3d4c5b6a",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -156,6 +171,9 @@ func liftCommand() *cobra.Command {
 			}
 			if err := dial(c).do(c.Context(), http.MethodGet, "/api/v1/overrides", nil, nil, &out); err != nil {
 				return err
+			}
+			if len(out.Overrides) == 0 {
+				fmt.Fprintln(c.ErrOrStderr(), "no override stands")
 			}
 			for _, o := range out.Overrides {
 				fmt.Fprintf(c.OutOrStdout(), "%s  %s %s until %s (%s) by %s: %s\n", o.ID, o.Action, o.Service, o.Expires.Format(time.RFC3339), o.State, o.Actor, o.Reason)

@@ -30,11 +30,11 @@ func tokenCommand() *cobra.Command {
 		Short: "Make, list and revoke API tokens",
 		Long: `API tokens are for programs. Each has a role, ends by itself, and may be bound
 to services. The server keeps only a token's SHA-256: it is shown once, when it
-is made. All three need an admin's token.`,
+is made. All need an admin's token, and once the server's own.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	for _, sub := range []*cobra.Command{tokenCreateCommand(), tokenListCommand(), tokenRevokeCommand()} {
+	for _, sub := range []*cobra.Command{tokenCreateCommand(), tokenListCommand(), tokenRevokeCommand(), tokenOnceCommand()} {
 		serverFlags(sub)
 		fromEnvironment(sub)
 		wrapArgs(sub)
@@ -59,7 +59,7 @@ func tokenCreateCommand() *cobra.Command {
 			}
 			var made tokenAnswer
 			if err := dial(c).do(c.Context(), http.MethodPost, "/api/v1/tokens", nil, body, &made); err != nil {
-				return err
+				return inFlags(err)
 			}
 			if out, _ := c.Flags().GetString("output"); out == "json" {
 				return writeJSON(c.OutOrStdout(), made)
@@ -120,6 +120,32 @@ func tokenRevokeCommand() *cobra.Command {
 				return err
 			}
 			fmt.Fprintf(c.ErrOrStderr(), "token %s is revoked\n", args[0])
+			return nil
+		},
+	}
+}
+
+func tokenOnceCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "once NAME",
+		Short: "Print a code that signs NAME in at the browser, once",
+		Long: `For setting a server up, and for incidents: the code does in the form at /login
+what the server's own token does, once, within ten minutes, so that the token
+stays where it is. What the session does stands under NAME in the history.`,
+		Example: "  rlc token once \"Ana Lima\" --data /var/lib/rlc",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			var made struct {
+				Code    string    `json:"code"`
+				Name    string    `json:"name"`
+				Expires time.Time `json:"expires_at"`
+			}
+			cl := dial(c)
+			if err := cl.do(c.Context(), http.MethodPost, "/api/v1/sign-in-codes", nil, map[string]any{"name": args[0]}, &made); err != nil {
+				return err
+			}
+			fmt.Fprintf(c.ErrOrStderr(), "signs %s in once, until %s, at %s/login:\n", made.Name, made.Expires.Format(time.RFC3339), cl.server)
+			fmt.Fprintln(c.OutOrStdout(), made.Code)
 			return nil
 		},
 	}

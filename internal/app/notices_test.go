@@ -57,3 +57,28 @@ func TestCallersOwnersHearOfATighteningBeforeItMergesAndOfOverridesAtOnce(t *tes
 		t.Errorf("%d messages were not signed", o.bad)
 	}
 }
+
+// The same ask from two replicas is one row of the audit log and one notice.
+func TestAnAskThatTwoReplicasTookIsToldOnce(t *testing.T) {
+	o := receive(t)
+	a := staged(t, o, time.Hour)
+	at := time.Now().UTC().Truncate(time.Microsecond)
+	act := rlc.AuditEntry{ID: "ask-1", At: at, Actor: "rae", Action: "quota.ask", Object: "/services/checkout/buckets/callers?key=caller%3Dweb", Detail: "500 req/s: launch"}
+	for range 2 {
+		if err := a.Ask(t.Context(), act, rlc.Notice{ID: act.ID, Kind: "ask", Service: "checkout", At: at, Text: "rae asks for 500 req/s"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	log, n, err := a.Records.AuditLog(t.Context(), rlc.AuditFilter{Action: "quota.ask"}, rlc.Page{})
+	if err != nil || n != 1 || !log[0].At.Equal(at) || log[0].ID != act.ID || log[0].Detail != act.Detail {
+		t.Errorf("%d rows %+v: %v", n, log, err)
+	}
+	eventually(t, "the owners are told", func() bool { return len(o.of("ask")) > 0 })
+	if err := a.Ask(t.Context(), rlc.AuditEntry{ID: "ask-2", At: at, Actor: "rae", Action: "quota.ask"}, rlc.Notice{ID: "ask-2", Kind: "ask", Service: "checkout", At: at, Text: "another"}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the next ask is told", func() bool { return len(o.of("ask")) > 1 })
+	if told := o.of("ask"); len(told) != 2 || told[1].ID != "ask-2" {
+		t.Errorf("told %+v", told)
+	}
+}

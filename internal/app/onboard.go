@@ -198,9 +198,10 @@ func (a *App) Onboard(ctx context.Context, name string, owners []string, actor s
 }
 
 // Ask records that a person asks for a higher limit, and tells the owners of
-// the service. The limit stays.
+// the service. The limit stays. An act whose id is recorded is the same ask,
+// taken by another replica: neither it nor the notice is doubled.
 func (a *App) Ask(ctx context.Context, act rlc.AuditEntry, told rlc.Notice) error {
-	if err := a.Records.AddAudit(ctx, act); err != nil {
+	if err := a.Records.AddAudit(ctx, act); err != nil && !errors.Is(err, rlc.ErrConflict) {
 		return err
 	}
 	told.URL = a.URL + "/services/" + pathEscape(told.Service) + "#asked"

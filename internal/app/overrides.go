@@ -198,7 +198,7 @@ func (a *App) standing(id string) (rlc.Override, error) {
 	o, ok := all[id]
 	switch {
 	case !ok:
-		return o, fmt.Errorf("%w: no override %q stands", rlc.ErrNotFound, id)
+		return o, fmt.Errorf("%w: no override %q", rlc.ErrNotFound, id)
 	case !time.Now().Before(o.Until):
 		return o, fmt.Errorf("%w: override %s is over", rlc.ErrConflict, id)
 	}
