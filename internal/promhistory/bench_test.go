@@ -49,34 +49,16 @@ func fillBench(arg string) error {
 
 // BenchmarkTwoRuns reads 28 days of 1,000 series at one minute from Debian's
 // Prometheus, and a second time a day later, by remote read and by range queries
-// in one pass (RLC_BENCH_SERIES and RLC_BENCH_WAYS ask for others). Figures for either run: seconds of wall and CPU, peak
-// resident set of this process (VmHWM), requests and samples.
+// in one pass (RLC_BENCH_SERIES and RLC_BENCH_WAYS ask for others). Figures for
+// either run: seconds of wall and CPU, peak resident set of this process
+// (VmHWM), requests, samples, and bytes of records a series. RLC_BENCH_BLOCKS
+// names a folder that keeps the server's blocks from one pass to the next.
 func BenchmarkTwoRuns(b *testing.B) {
 	n, _ := strconv.Atoi(os.Getenv("RLC_BENCH_SERIES"))
 	if n == 0 {
 		n = 1000
 	}
-	dir := b.TempDir()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d,30,%s", serverEnv, n, filepath.Join(dir, "filled")))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		b.Fatalf("%v: %s", err, out)
-	}
-	// A block's folder is named by 26 letters and digits.
-	filled, err := filepath.Glob(filepath.Join(dir, "filled", strings.Repeat("?", 26)))
-	if err != nil || len(filled) == 0 {
-		b.Fatal("no blocks", err)
-	}
-	data := filepath.Join(dir, "data")
-	if err := os.Mkdir(data, 0o700); err != nil {
-		b.Fatal(err)
-	}
-	for _, block := range filled {
-		if err := os.Rename(block, filepath.Join(data, filepath.Base(block))); err != nil {
-			b.Fatal(err)
-		}
-	}
-	url := prometheus(b, data, "global: {}\n")
+	url := prometheus(b, benchBlocks(b, n), "global: {}\n")
 
 	s := service(callers())
 	s.MaxQuotas = 20_000
@@ -87,13 +69,46 @@ func BenchmarkTwoRuns(b *testing.B) {
 	}
 }
 
+// benchBlocks is a Prometheus' folder with 30 days of n series, written by
+// another process.
+func benchBlocks(b *testing.B, n int) string {
+	dir := os.Getenv("RLC_BENCH_BLOCKS")
+	if dir == "" {
+		dir = b.TempDir()
+	}
+	data := filepath.Join(dir, "data")
+	if _, err := os.Stat(data); err == nil {
+		return data
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d,30,%s", serverEnv, n, filepath.Join(dir, "filled")))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		b.Fatalf("%v: %s", err, out)
+	}
+	// A block's folder is named by 26 letters and digits.
+	filled, err := filepath.Glob(filepath.Join(dir, "filled", strings.Repeat("?", 26)))
+	if err != nil || len(filled) == 0 {
+		b.Fatal("no blocks", err)
+	}
+	if err := os.Mkdir(data, 0o700); err != nil {
+		b.Fatal(err)
+	}
+	for _, block := range filled {
+		if err := os.Rename(block, filepath.Join(data, filepath.Base(block))); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return data
+}
+
 func benchTwoRuns(b *testing.B, url string, s *rlc.Service, n int, way string) {
-	db, err := store.Open(b.Context(), "sqlite:"+filepath.Join(b.TempDir(), "rlc.db"))
+	records := filepath.Join(b.TempDir(), "rlc.db")
+	db, err := store.Open(b.Context(), "sqlite:"+records)
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer db.Close()
-	r, err := New(Config{URL: url, Store: db, ServiceTimeout: time.Hour, RangeOnly: way == "range"})
+	r, err := New(Config{URL: url, Store: db, ServiceTimeout: time.Hour, QueryTimeout: 5 * time.Minute, RangeOnly: way == "range"})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -121,6 +136,9 @@ func benchTwoRuns(b *testing.B, url string, s *rlc.Service, n int, way string) {
 		sent, read := r.Cost()
 		b.ReportMetric(float64(sent-requests), name+"-requests")
 		b.ReportMetric(float64(read-samples), name+"-samples")
+	}
+	if info, err := os.Stat(records); err == nil {
+		b.ReportMetric(float64(info.Size())/float64(n), way+"-records-B/series")
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -49,7 +50,7 @@ func (rd *reading) readChunk(ctx context.Context, from, to time.Time) error {
 		err := rd.each(ctx, rd.refused, from, to, rd.step, rd.step, func(m model.Matrix) error {
 			return rd.partition(ctx, m, func(s *series, at int, v float64) {
 				if rd.today.seen[at] {
-					s.add(rd.today.steps, at, v)
+					rd.add(s, at, v)
 				}
 			})
 		})
@@ -170,7 +171,7 @@ func (rd *reading) offered(ctx context.Context, m model.Matrix, source int) erro
 	}
 	return rd.partition(ctx, m, func(s *series, at int, v float64) {
 		if rd.offers(at, v, source) {
-			s.add(rd.today.steps, at, v)
+			rd.add(s, at, v)
 		}
 	})
 }
@@ -189,29 +190,44 @@ func (rd *reading) offers(at int, v float64, source int) bool {
 	return true
 }
 
-// at is the index of the step that ends at t; ok is false where t does not lie
-// on today's grid.
+// at is the index in today of the step that ends at t; ok is false where t does
+// not lie on the grid of the chunk at hand.
 func (rd *reading) at(t model.Time) (int, bool) {
-	since := t.Time().Sub(rd.today.start)
+	d := rd.today
+	since := t.Time().Sub(d.start)
 	i := int(since/rd.step) - 1
-	return i, since%rd.step == 0 && i >= 0 && i < rd.today.steps
+	return i, since%rd.step == 0 && i >= d.first && i < d.last
 }
 
 func valid(v float64) bool { return v >= 0 && !math.IsInf(v, 1) }
 
-func (s *series) add(steps, at int, v float64) {
-	s.grid(steps)
-	s.rates[at] = plus(s.rates[at], v)
+func (rd *reading) add(s *series, at int, v float64) {
+	rates := rd.grid(s)
+	at -= rd.today.first
+	rates[at] = plus(rates[at], v)
 }
 
-// grid makes room for today's rates.
-func (s *series) grid(steps int) {
+// grid is a series' rates in the chunk at hand.
+func (rd *reading) grid(s *series) []float64 {
 	if s.rates != nil {
-		return
+		return s.rates
 	}
-	s.rates = make([]float64, steps)
+	n := rd.today.last - rd.today.first
+	if last := len(rd.free) - 1; last >= 0 && cap(rd.free[last]) >= n {
+		s.rates, rd.free = rd.free[last][:n], rd.free[:last]
+	} else {
+		s.rates = make([]float64, n)
+	}
 	for i := range s.rates {
 		s.rates[i] = math.NaN()
+	}
+	return s.rates
+}
+
+// release takes a series' grid back.
+func (rd *reading) release(s *series) {
+	if s.rates != nil {
+		rd.free, s.rates = append(rd.free, s.rates), nil
 	}
 }
 
@@ -464,6 +480,23 @@ func (rd *reading) dropped(ctx context.Context, m model.Matrix) error {
 			s.drops[end/time.Hour-1] += v
 		}
 	})
+}
+
+// series are all of a reading's, in no order.
+func (rd *reading) series() iter.Seq[*series] {
+	return func(yield func(*series) bool) {
+		for i := range rd.buckets {
+			b := &rd.buckets[i]
+			if !yield(b.whole) {
+				return
+			}
+			for _, s := range b.keys {
+				if !yield(s) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // all lists a bucket's series, the bucket as a whole first.

@@ -14,10 +14,49 @@ import (
 	"github.com/openrlc/rlc/internal/stat"
 )
 
-// batch is how many days are saved in one transaction.
-const batch = 500
+// batch is how many days are saved in one transaction: the index takes them in
+// no order, and writes each of its pages once a transaction.
+const batch = 4000
 
-// finish turns today's samples into sketches and saves them.
+// fold adds the hours of the chunk at hand to the sketches of today, and gives
+// its grids back: whatever the step, a reading holds the samples of one chunk.
+func (rd *reading) fold(ctx context.Context) error {
+	d := rd.today
+	hour := int(time.Hour / rd.step)
+	for s := range rd.series() {
+		if s.rates == nil {
+			continue
+		}
+		if !s.begun {
+			if err := rd.seed(ctx, s); err != nil {
+				return err
+			}
+			if s.today == nil {
+				s.today = &stat.Day{}
+			}
+			s.today.Begin(d.start, rd.step, s.running.Point())
+			s.begun = true
+		}
+		for first := 0; first < len(s.rates); first += hour {
+			values := s.rates[first:min(first+hour, len(s.rates))]
+			h := s.today.Add(time.Duration(d.first+first)*rd.step, rd.step, values)
+			if h == nil {
+				continue
+			}
+			rd.annotate(h, d.first+first, values)
+			for i := len(values) - 1; i >= 0; i-- {
+				if valid(values[i]) {
+					s.latest = d.start.Add(time.Duration(d.first+first+i+1) * rd.step)
+					break
+				}
+			}
+		}
+		rd.release(s)
+	}
+	return nil
+}
+
+// finish saves the sketches of today.
 func (rd *reading) finish(ctx context.Context) error {
 	d := rd.today
 	var keys []rlc.SeriesKey
@@ -36,6 +75,12 @@ func (rd *reading) finish(ctx context.Context) error {
 		keys, days = keys[:0], days[:0]
 		return nil
 	}
+	add := func(s *series, sketch rlc.SeriesDay) {
+		if !s.saved {
+			keys, s.saved = append(keys, s.SeriesKey), true
+		}
+		days = append(days, sketch)
+	}
 	for i := range rd.buckets {
 		b := &rd.buckets[i]
 		end := d.start.Add(day)
@@ -47,14 +92,14 @@ func (rd *reading) finish(ctx context.Context) error {
 		for _, s := range b.all() {
 			// Only the bucket's sum tells how far reading has come: a key
 			// without samples today has no day.
-			if end.After(d.start) && (s == b.whole || s.rates != nil) {
+			if end.After(d.start) && (s == b.whole || s.begun) {
 				sketch, err := rd.sketch(ctx, s, end)
 				if err != nil {
 					return err
 				}
-				keys, days = append(keys, s.SeriesKey), append(days, sketch)
+				add(s, sketch)
 			}
-			s.rates, s.drops = nil, nil
+			s.begun, s.drops = false, nil
 			if len(days) >= batch {
 				if err := flush(); err != nil {
 					return err
@@ -63,7 +108,7 @@ func (rd *reading) finish(ctx context.Context) error {
 		}
 	}
 	if rd.end.IsZero() || rd.end.After(d.start) {
-		keys, days = append(keys, rd.line.SeriesKey), append(days, rd.sourceDay())
+		add(rd.line, rd.sourceDay())
 	}
 	return flush()
 }
@@ -74,24 +119,12 @@ func (rd *reading) sketch(ctx context.Context, s *series, end time.Time) (rlc.Se
 	if err := rd.seed(ctx, s); err != nil {
 		return rlc.SeriesDay{}, err
 	}
-	n := min(d.steps, int(end.Sub(d.start)/rd.step))
-	values := s.rates
-	if values == nil {
-		values = make([]float64, n)
-		for i := range values {
-			values[i] = math.NaN()
-		}
+	out := rlc.SeriesDay{Series: s.ID, Day: d.start}
+	if s.begun {
+		out, s.newest = s.today.Sketch(s.ID), s.latest
 	}
-	values = values[:n]
-	out := stat.SketchDay(s.ID, d.start, rd.step, values, s.running.Point())
 	for i := range out.Hours {
-		rd.annotate(s, &out.Hours[i], values)
-	}
-	for i := n - 1; i >= 0; i-- {
-		if valid(values[i]) {
-			s.newest = d.start.Add(time.Duration(i+1) * rd.step)
-			break
-		}
+		rd.dropsOf(s, &out.Hours[i])
 	}
 	if s.known && !d.start.After(s.sealed) {
 		had, err := rd.r.cfg.Store.Days(ctx, s.ID, d.start, d.start.Add(day))
@@ -157,33 +190,42 @@ func (rd *reading) seed(ctx context.Context, s *series) error {
 	return nil
 }
 
-// annotate adds what the profile's other queries told of an hour. An hour is
-// unhealthy where the service was so in 5 % of the steps that have a sample; a
-// step of which the share of targets is unknown is partial.
-func (rd *reading) annotate(s *series, h *rlc.Hour, values []float64) {
+// annotate adds what the profile's other queries told of an hour whose steps
+// begin at first. An hour is unhealthy where the service was so in 5 % of the
+// steps that have a sample; a step of which the share of targets is unknown is
+// partial.
+func (rd *reading) annotate(h *rlc.Hour, first int, values []float64) {
+	if rd.healthy == "" && rd.share == "" {
+		return
+	}
 	d := rd.today
-	first := int(h.Start.Sub(d.start) / rd.step)
 	sick := 0
-	for i := first; i < min(first+int(time.Hour/rd.step), len(values)); i++ {
-		if !valid(values[i]) {
+	for i, v := range values {
+		if !valid(v) {
 			continue
 		}
-		if rd.healthy != "" && !d.healthy[i] {
+		if rd.healthy != "" && !d.healthy[first+i] {
 			sick++
 		}
-		if rd.share != "" && !(d.share[i] >= complete) {
+		if rd.share != "" && !(d.share[first+i] >= complete) {
 			h.Partial++
 		}
 	}
 	h.Unhealthy = sick > 0 && float64(sick) >= 0.05*float64(h.Present)
-	if s.drops != nil {
-		offered := float64(h.Mean) * float64(h.Present) * rd.step.Seconds()
-		if dropped := s.drops[h.Start.Sub(d.start)/time.Hour]; dropped > 0 {
-			h.Drops = 1
-			if offered > dropped {
-				h.Drops = rlc.Ratio(dropped / offered)
-			}
-		}
+}
+
+// dropsOf adds the share of an hour's requests that our own enforcers dropped.
+func (rd *reading) dropsOf(s *series, h *rlc.Hour) {
+	if s.drops == nil {
+		return
+	}
+	dropped := s.drops[h.Start.Sub(rd.today.start)/time.Hour]
+	if dropped <= 0 {
+		return
+	}
+	h.Drops = 1
+	if offered := float64(h.Mean) * float64(h.Present) * rd.step.Seconds(); offered > dropped {
+		h.Drops = rlc.Ratio(dropped / offered)
 	}
 }
 

@@ -89,16 +89,19 @@ type reading struct {
 	chunk     time.Duration
 	sets      int // label sets in the last answer
 	samples   int
-	tries     int                        // of a stream that could not be shorter
-	rangeOnly bool                       // remote read cannot be used in this reading
-	crowded   bool                       // nor in the chunk at hand
-	reads     map[string]bool            // labels that decide where a sample goes
-	own       map[string]map[string]bool // by expression: labels that its series have
-	ranks     map[string]float64         // traffic by quota ID, once keys had to be ranked
-	labels    map[string]bool            // attributes that some label set carried
-	carried   bool                       // some label set was read
+	tries     int                          // of a stream that could not be shorter
+	rangeOnly bool                         // remote read cannot be used in this reading
+	crowded   bool                         // nor in the chunk at hand
+	reads     map[string]bool              // labels that decide where a sample goes
+	own       map[string]map[string]bool   // by expression: labels that its series have
+	routes    map[string]map[string]*route // by expression and label fields
+	to        []*series                    // room for targets
+	ranks     map[string]float64           // traffic by quota ID, once keys had to be ranked
+	labels    map[string]bool              // attributes that some label set carried
+	carried   bool                         // some label set was read
 
 	today    *dayState
+	free     [][]float64         // grids that no series uses
 	end      time.Time           // nothing from here on is sealed or kept: the first chunk that failed
 	problem  *rlc.HistoryProblem // why
 	problems []rlc.HistoryProblem
@@ -123,18 +126,24 @@ type series struct {
 	rlc.SeriesKey
 	sealed  time.Time // what was sealed before this reading
 	known   bool      // it was stored before
+	saved   bool      // by this reading, by name
 	seeded  bool      // running holds the days before today
 	running stat.Running
-	rates   []float64      // today's grid: NaN absent, negative unknown; nil without samples
+	rates   []float64      // of the chunk at hand: NaN absent, negative unknown; nil without samples
+	begun   bool           // today has samples
+	today   *stat.Day      // of the chunks before the one at hand
 	drops   []float64      // dropped requests per hour of today; nil for none
-	newest  time.Time      // end of the newest step seen in this reading
+	latest  time.Time      // end of the newest step read
+	newest  time.Time      // the same, of what was kept
 	fresh   *rlc.SeriesDay // the last day up to until, where the stored one goes on beyond it
 }
 
 // dayState is what is known of the steps of the day that is being read.
 type dayState struct {
 	start   time.Time
-	steps   int       // of the day, up to until
+	steps   int // of the day, up to until
+	first   int // the chunk at hand is steps first to last
+	last    int
 	seen    []bool    // some label set had a sample
 	healthy []bool    // the service was healthy
 	share   []float64 // of targets that reported; NaN for unknown
@@ -185,6 +194,7 @@ func (r *Reader) prepare(ctx context.Context, req rlc.HistoryRequest) (*reading,
 		rd.refused = r.once(rd.refused)
 	}
 	rd.reads, rd.own = readLabels(p, append([]string{rd.refused}, rd.sources...)...), map[string]map[string]bool{}
+	rd.routes = map[string]map[string]*route{}
 	return rd, rd.known(ctx)
 }
 
@@ -340,6 +350,7 @@ func (rd *reading) read(ctx context.Context) error {
 			if to.After(end) {
 				to = end
 			}
+			rd.today.first, rd.today.last = int(from.Sub(midnight)/rd.step), int(to.Sub(midnight)/rd.step)
 			if err := rd.readChunk(ctx, from, to); errors.Is(err, errAgain) {
 				continue
 			} else if err != nil {
@@ -348,7 +359,11 @@ func (rd *reading) read(ctx context.Context) error {
 					return err
 				}
 				rd.problem, rd.end = problem, from
+				rd.wipe(from, to)
 				break
+			}
+			if err := rd.fold(ctx); err != nil {
+				return err
 			}
 			from, rd.tries, rd.crowded = to, 0, false
 		}

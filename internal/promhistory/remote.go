@@ -4,16 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"math"
 	"math/rand/v2"
 	"mime"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/golang/snappy"
@@ -22,6 +19,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/enforcer/match"
 )
 
 // Remote read: the raw samples of a plain selector, in XOR chunks as the server
@@ -112,32 +110,15 @@ func (rd *reading) again(ctx context.Context, from, to time.Time, err error) err
 	return errAgain
 }
 
-// wipe forgets what was read of [from, to).
+// wipe forgets what was read of the chunk at hand, [from, to).
 func (rd *reading) wipe(from, to time.Time) {
 	d := rd.today
-	first, last := int(from.Sub(d.start)/rd.step), int(to.Sub(d.start)/rd.step)
-	for i := range rd.buckets {
-		b := &rd.buckets[i]
-		forget(b.whole, first, last)
-		for _, s := range b.keys {
-			forget(s, first, last)
-		}
+	for s := range rd.series() {
+		rd.release(s)
 	}
-	for at := first; at < last; at++ {
+	for at := int(from.Sub(d.start) / rd.step); at < int(to.Sub(d.start)/rd.step); at++ {
 		d.seen[at] = false
 		d.source[time.Duration(at)*rd.step/time.Hour] = 0
-	}
-}
-
-func forget(s *series, first, last int) {
-	if s.rates == nil {
-		return
-	}
-	for i := first; i < last; i++ {
-		s.rates[i] = math.NaN()
-	}
-	if !slices.ContainsFunc(s.rates, func(v float64) bool { return !math.IsNaN(v) }) {
-		s.rates = nil
 	}
 }
 
@@ -155,22 +136,21 @@ func (rd *reading) streamed(ctx context.Context, expr string, matchers []*prompb
 	}
 	first := int(from.Sub(rd.today.start) / rd.step)
 	seen := map[model.Fingerprint]bool{}
-	var current model.Metric
-	var names []prompb.Label
+	var current *route
+	var labels []byte // of the current label set
 	end := func() error {
 		if current == nil {
 			return nil
 		}
-		print := current.Fingerprint()
-		twin := g.twin || seen[print]
-		seen[print] = true
+		twin := g.twin || seen[current.print]
+		seen[current.print] = true
 		if len(seen) > rd.r.cfg.MaxSeries {
 			return fmt.Errorf("%w: more than %d series in one answer", ErrTooLarge, rd.r.cfg.MaxSeries)
 		}
 		if g.samples > g.most {
 			return fmt.Errorf("%w: more than %d", errBudget, rd.r.cfg.MaxSamples)
 		}
-		to, err := rd.targets(current, twin)
+		to, err := rd.targets(current, twin, labels)
 		if err != nil {
 			return err
 		}
@@ -180,10 +160,10 @@ func (rd *reading) streamed(ctx context.Context, expr string, matchers []*prompb
 			}
 		}
 		for _, s := range to {
-			s.grid(rd.today.steps)
+			rates := rd.grid(s)[first-rd.today.first:]
 			for i := g.first; i < g.last; i++ {
 				if g.times[i] != 0 {
-					s.rates[first+i] = plus(s.rates[first+i], g.values[i])
+					rates[i] = plus(rates[i], g.values[i])
 				}
 			}
 		}
@@ -193,21 +173,18 @@ func (rd *reading) streamed(ctx context.Context, expr string, matchers []*prompb
 		Queries:               []*prompb.Query{{StartTimestampMs: from.UnixMilli() + 1, EndTimestampMs: to.UnixMilli(), Matchers: matchers}},
 		AcceptedResponseTypes: []prompb.ReadRequest_ResponseType{prompb.ReadRequest_STREAMED_XOR_CHUNKS},
 	}
-	err = rd.r.http.remoteRead(ctx, req, func(s *prompb.ChunkedSeries) error {
-		if current == nil || !slices.EqualFunc(names, s.Labels, sameLabel) {
+	err = rd.r.http.remoteRead(ctx, req, func(p *piece) error {
+		if current == nil || !bytes.Equal(labels, p.labels) {
 			if err := end(); err != nil {
 				return err
 			}
-			current, names = make(model.Metric, len(s.Labels)), s.Labels
-			for _, l := range s.Labels {
-				if rd.reads[l.Name] && !own[l.Name] {
-					return fmt.Errorf("%w: %s is an external label", errForeign, clip(l.Name))
-				}
-				current[model.LabelName(l.Name)] = model.LabelValue(l.Value)
+			if current, err = rd.route(expr, own, p.labels); err != nil {
+				return err
 			}
+			labels = append(labels[:0], p.labels...)
 			g.begin()
 		}
-		return g.add(s.Chunks)
+		return g.add(p.chunks)
 	})
 	if err == nil {
 		err = end()
@@ -218,30 +195,75 @@ func (rd *reading) streamed(ctx context.Context, expr string, matchers []*prompb
 	return err
 }
 
-// targets are the series that a label set's samples are added to.
-func (rd *reading) targets(m model.Metric, twin bool) ([]*series, error) {
+// route is what a reading knows of a label set: it comes once a chunk, and is
+// matched once.
+type route struct {
+	print model.Fingerprint
+	hits  []routeHit
+}
+
+type routeHit struct {
+	match.Hit
+	key string // Key.String
+}
+
+// route finds a label set by the bytes it came as.
+func (rd *reading) route(expr string, own map[string]bool, labels []byte) (*route, error) {
+	known := rd.routes[expr]
+	if r := known[string(labels)]; r != nil {
+		return r, nil
+	}
+	m, err := labelSet(labels)
+	if err != nil {
+		return nil, fmt.Errorf("%w: a broken frame: %w", ErrBusy, err)
+	}
+	for name := range m {
+		if rd.reads[string(name)] && !own[string(name)] {
+			return nil, fmt.Errorf("%w: %s is an external label", errForeign, clip(string(name)))
+		}
+	}
 	attrs := attributes(rd.req.Profile, m)
 	rd.carried = true
 	for a := range attrs {
 		rd.labels[a] = true
 	}
-	var to []*series
+	r := &route{print: m.Fingerprint()}
 	for _, h := range all(rd.matcher.Match(attrs)) {
+		r.hits = append(r.hits, routeHit{h, h.Key.String()})
+	}
+	if known == nil || len(known) >= rd.r.cfg.MaxSeries {
+		known = map[string]*route{}
+		rd.routes[expr] = known
+	}
+	known[string(labels)] = r
+	return r, nil
+}
+
+// targets are the series that a label set's samples are added to.
+func (rd *reading) targets(r *route, twin bool, labels []byte) ([]*series, error) {
+	to := rd.to[:0]
+	for _, h := range r.hits {
 		b := &rd.buckets[h.Bucket]
 		if twin {
+			m, _ := labelSet(labels)
 			rd.freeze(h.Bucket, "the same label set came twice: "+clip(m.String()))
 		}
 		to = append(to, b.whole)
 		if len(b.Each) == 0 {
 			continue
 		}
-		if most := rd.req.Service.MaxQuotas; b.only == nil && most > 0 && len(b.keys) >= most && b.keys[h.Key.String()] == nil && storable(h.Key) {
-			return nil, errCrowded
+		k := b.keys[h.key]
+		if k == nil {
+			if most := rd.req.Service.MaxQuotas; b.only == nil && most > 0 && len(b.keys) >= most && storable(h.Key) {
+				return nil, errCrowded
+			}
+			k = b.key(rd, h.Hit)
 		}
-		if k := b.key(rd, h); k != nil {
+		if k != nil {
 			to = append(to, k)
 		}
 	}
+	rd.to = to
 	return to, nil
 }
 
@@ -297,6 +319,7 @@ type grid struct {
 	twin        bool  // the label set came twice
 	samples     int   // seen so far, of all label sets
 	most        int   // that may be seen
+	chunk       *chunkenc.XORChunk
 	it          chunkenc.Iterator
 }
 
@@ -308,21 +331,21 @@ func (g *grid) begin() {
 
 // add puts a frame's chunks of the label set on the grid. A frame goes on where
 // the one before ended, or it is the same label set once more.
-func (g *grid) add(chunks []prompb.Chunk) error {
+func (g *grid) add(chunks []xorChunk) error {
+	if g.chunk == nil {
+		g.chunk = chunkenc.NewXORChunk()
+	}
 	before := g.newest
 	for _, c := range chunks {
 		// The header of an XOR chunk is its number of samples.
-		if c.Type != prompb.Chunk_XOR {
-			return fmt.Errorf("%w: chunks of encoding %d", errForeign, c.Type)
+		if c.encoding != int32(prompb.Chunk_XOR) {
+			return fmt.Errorf("%w: chunks of encoding %d", errForeign, c.encoding)
 		}
-		if len(c.Data) < 3 {
-			return fmt.Errorf("%w: a chunk of %d bytes", ErrBusy, len(c.Data))
+		if len(c.data) < 3 {
+			return fmt.Errorf("%w: a chunk of %d bytes", ErrBusy, len(c.data))
 		}
-		chunk, err := chunkenc.FromData(chunkenc.EncXOR, c.Data)
-		if err != nil {
-			return fmt.Errorf("%w: %w", errForeign, err)
-		}
-		g.it = chunk.Iterator(g.it)
+		g.chunk.Reset(c.data)
+		g.it = g.chunk.Iterator(g.it)
 		for g.it.Next() == chunkenc.ValFloat {
 			t, v := g.it.At()
 			i := (t - g.from - 1) / g.step
@@ -348,7 +371,7 @@ func (g *grid) add(chunks []prompb.Chunk) error {
 }
 
 // remoteRead sends one request and hands on the answer's series as they come.
-func (c *client) remoteRead(ctx context.Context, q *prompb.ReadRequest, use func(*prompb.ChunkedSeries) error) error {
+func (c *client) remoteRead(ctx context.Context, q *prompb.ReadRequest, use func(*piece) error) error {
 	b, err := q.Marshal()
 	if err != nil {
 		return fmt.Errorf("%w: %w", errForeign, err)
@@ -373,50 +396,3 @@ func (c *client) remoteRead(ctx context.Context, q *prompb.ReadRequest, use func
 		return frames(bufio.NewReaderSize(res.Body, 64<<10), c.maxBody, use)
 	})
 }
-
-// frames reads a stream: each frame is a varint length, the CRC-32C of the
-// message (big endian) and the message. A frame is at most most bytes long and
-// a stream streamBodies times that.
-func frames(r *bufio.Reader, most int64, use func(*prompb.ChunkedSeries) error) error {
-	table := crc32.MakeTable(crc32.Castagnoli)
-	var frame bytes.Buffer
-	for total := int64(0); ; {
-		if _, err := r.Peek(1); err == io.EOF {
-			return nil
-		}
-		size, err := binary.ReadUvarint(r)
-		if err != nil {
-			return fmt.Errorf("%w: a broken frame: %w", ErrBusy, err)
-		}
-		if total += int64(min(size, math.MaxInt32)); size > uint64(most) || total > streamBodies*most {
-			return fmt.Errorf("%w: more than %d bytes", ErrTooLarge, most)
-		}
-		var sum [4]byte
-		if _, err := io.ReadFull(r, sum[:]); err != nil {
-			return err
-		}
-		frame.Reset()
-		if _, err := io.CopyN(&frame, r, int64(size)); err == io.EOF {
-			return io.ErrUnexpectedEOF
-		} else if err != nil {
-			return err
-		}
-		if crc32.Checksum(frame.Bytes(), table) != binary.BigEndian.Uint32(sum[:]) {
-			return fmt.Errorf("%w: a broken frame", ErrBusy)
-		}
-		var m prompb.ChunkedReadResponse
-		if err := m.Unmarshal(frame.Bytes()); err != nil {
-			return fmt.Errorf("%w: a broken frame: %w", ErrBusy, err)
-		}
-		for _, s := range m.ChunkedSeries {
-			if s == nil {
-				continue
-			}
-			if err := use(s); err != nil {
-				return err
-			}
-		}
-	}
-}
-
-func sameLabel(a, b prompb.Label) bool { return a.Name == b.Name && a.Value == b.Value }

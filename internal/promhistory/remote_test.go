@@ -318,10 +318,14 @@ func FuzzAStreamNeverPanics(f *testing.F) {
 	f.Add([]byte("remote read: no"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		g := &grid{from: now.UnixMilli(), step: 60_000, times: make([]int64, 60), values: make([]float64, 60), most: 1000}
-		feed := func(s *prompb.ChunkedSeries) error { g.begin(); return g.add(s.Chunks) }
+		feed := func(p *piece) error {
+			_, _ = labelSet(p.labels)
+			g.begin()
+			return g.add(p.chunks)
+		}
 		_ = frames(bufio.NewReader(bytes.NewReader(b)), 1<<20, feed)
 		// The same bytes where no checksum stands before them.
-		_ = feed(&prompb.ChunkedSeries{Chunks: []prompb.Chunk{{Type: prompb.Chunk_XOR, Data: b}}})
+		_ = feed(&piece{chunks: []xorChunk{{encoding: int32(prompb.Chunk_XOR), data: b}}})
 		var m prompb.ChunkedReadResponse
 		if m.Unmarshal(b) == nil {
 			_ = frames(bufio.NewReader(bytes.NewReader(seal(m))), 1<<20, feed)

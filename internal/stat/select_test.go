@@ -1,7 +1,6 @@
 package stat
 
 import (
-	"math"
 	"slices"
 	"testing"
 
@@ -22,45 +21,6 @@ func TestSelectIsTheSortedValueAtItsIndex(t *testing.T) {
 		slices.Sort(values)
 		if !slices.Equal(values, sorted) {
 			t.Fatal("values were lost")
-		}
-	})
-}
-
-// The floor by its definition, over a sorted day.
-func TestTheFloorLiesJustAboveTheHighestSampleLeftOut(t *testing.T) {
-	above := func(sorted []float64, v float64) int {
-		i, _ := slices.BinarySearch(sorted, math.Nextafter(v, math.Inf(1)))
-		return i
-	}
-	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(1, 3*tailMax).Draw(t, "steps")
-		levels := rapid.IntRange(1, 5000).Draw(t, "levels")
-		running := float64(rapid.IntRange(0, levels).Draw(t, "running"))
-		r := rapid.Uint32().Draw(t, "seed")
-		values := make([]float64, n)
-		for i := range values {
-			r = r*1664525 + 1013904223
-			values[i] = float64(int(r>>8) % levels)
-		}
-		sorted := slices.Sorted(slices.Values(values))
-		out := n
-		if running > 0 {
-			out = above(sorted, running)
-		}
-		own := sorted[n-int(math.Ceil(tailShare*float64(n)))]
-		first, _ := slices.BinarySearch(sorted, own)
-		if n-first > int(math.Ceil(tailTies*float64(n))) {
-			first = above(sorted, own)
-		}
-		if out = min(out, first); n-out > tailMax {
-			out = above(sorted, sorted[n-tailMax-1])
-		}
-		want := 0.0
-		if out > 0 {
-			want = math.Nextafter(sorted[out-1], math.Inf(1))
-		}
-		if floor, kept := tailFloor(values, running); floor != want || kept != n-out {
-			t.Fatalf("floor %g with %d samples, want %g with %d", floor, kept, want, n-out)
 		}
 	})
 }

@@ -40,11 +40,12 @@ func Summarise(step time.Duration, start time.Time, values []float64) rlc.Histor
 	until := start.Add(time.Duration(len(values)) * step)
 	var days []rlc.SeriesDay
 	var running Running
+	var one Day
 	for i := 0; i < len(values); {
 		at := start.Add(time.Duration(i) * step)
 		midnight := at.Truncate(day)
 		n := min(int((midnight.Add(day).Sub(at)+step-1)/step), len(values)-i)
-		d := sketch("", midnight, at.Sub(midnight), step, values[i:i+n], running.Point())
+		d := one.sketch("", midnight, at.Sub(midnight), step, values[i:i+n], running.Point())
 		running.Add(d)
 		days = append(days, d)
 		i += n
@@ -65,98 +66,20 @@ func Summarise(step time.Duration, start time.Time, values []float64) rlc.Histor
 // the series' running 28-day 95 % point before this day; 0 where there is no
 // past, and then the day's own 95 % point is the floor. Sealed is left zero.
 func SketchDay(id rlc.SeriesID, midnight time.Time, step time.Duration, values []float64, running rlc.Rate) rlc.SeriesDay {
-	return sketch(id, midnight.UTC(), 0, step, values, running)
+	var d Day
+	return d.sketch(id, midnight.UTC(), 0, step, values, running)
 }
 
 // sketch is SketchDay for values that start at an offset into the day.
-func sketch(id rlc.SeriesID, midnight time.Time, offset, step time.Duration, values []float64, running rlc.Rate) rlc.SeriesDay {
-	d := rlc.SeriesDay{Series: id, Day: midnight}
-	var room [24 * 60]float64 // a day of minutes needs no heap
-	all := room[:0]
+func (d *Day) sketch(id rlc.SeriesID, midnight time.Time, offset, step time.Duration, values []float64, running rlc.Rate) rlc.SeriesDay {
+	d.Begin(midnight, step, running)
 	for i := 0; i < len(values); {
-		n := int((offset + time.Duration(i)*step) / time.Hour)
-		end := min(len(values), int((time.Duration(n+1)*time.Hour-offset+step-1)/step))
-		h := rlc.Hour{Start: midnight.Add(time.Duration(n) * time.Hour), Expected: end - i}
-		first, sum, most := len(all), 0.0, 0.0
-		for _, v := range values[i:end] {
-			if present(v) {
-				all = append(all, v)
-				sum += v
-				most = max(most, v)
-			}
-		}
+		at := offset + time.Duration(i)*step
+		end := min(len(values), int((at.Truncate(time.Hour)+time.Hour-offset+step-1)/step))
+		d.Add(at, step, values[i:end])
 		i = end
-		hour := all[first:]
-		if len(hour) == 0 {
-			continue
-		}
-		h.Present = len(hour)
-		h.Max = rlc.Rate(most)
-		h.P99 = rlc.Rate(Select(hour, rank(len(hour), 0.99)))
-		h.Mean = rlc.Rate(min(sum/float64(len(hour)), most))
-		if d.Hours == nil {
-			d.Hours = make([]rlc.Hour, 0, 24)
-		}
-		d.Hours = append(d.Hours, h)
 	}
-	floor, kept := tailFloor(all, float64(running))
-	d.TailFloor = rlc.Rate(floor)
-	if kept == 0 {
-		return d
-	}
-	d.Tail = make([]rlc.Sample, 0, kept)
-	for i, v := range values {
-		if present(v) && v >= floor {
-			d.Tail = append(d.Tail, rlc.Sample{Time: midnight.Add(offset + time.Duration(i)*step), Rate: rlc.Rate(v)})
-		}
-	}
-	return d
-}
-
-// tailFloor is the least rate such that every sample at or above it belongs to
-// the tail, and how many do: just above the highest sample left out, 0 where
-// none is. It reorders the samples.
-func tailFloor(samples []float64, running float64) (floor float64, kept int) {
-	n := len(samples)
-	if n == 0 {
-		return 0, 0
-	}
-	// The samples from here on are kept; without a past nothing lies above it.
-	from := math.Inf(1)
-	if running != 0 {
-		from = math.Nextafter(running, from)
-	}
-	// The day's own upper share, with its ties where they are few.
-	own := Select(samples, n-int(math.Ceil(tailShare*float64(n))))
-	if atLeast(samples, own) > int(math.Ceil(tailTies*float64(n))) {
-		own = math.Nextafter(own, math.Inf(1))
-	}
-	from = min(from, own)
-	if kept = atLeast(samples, from); kept > tailMax {
-		from = math.Nextafter(Select(samples, n-tailMax-1), math.Inf(1))
-		kept = atLeast(samples, from)
-	}
-	if kept == n {
-		return 0, n
-	}
-	out := 0.0
-	for _, v := range samples {
-		if v < from {
-			out = max(out, v)
-		}
-	}
-	return math.Nextafter(out, math.Inf(1)), kept
-}
-
-// atLeast counts the values at or above v.
-func atLeast(values []float64, v float64) int {
-	n := 0
-	for _, x := range values {
-		if x >= v {
-			n++
-		}
-	}
-	return n
+	return d.Sketch(id)
 }
 
 // Join puts stored days together into the History of [from, until): the hours
@@ -166,6 +89,17 @@ func atLeast(values []float64, v float64) int {
 func Join(days []rlc.SeriesDay, step time.Duration, from, until time.Time) rlc.History {
 	h := rlc.History{Step: step, From: from, Until: until}
 	first := from.UTC().Truncate(time.Hour)
+	hours, samples := 0, 0
+	for i := range days {
+		hours += len(days[i].Hours)
+		samples += len(days[i].Tail)
+	}
+	if hours > 0 {
+		h.Hours = make([]rlc.Hour, 0, hours)
+	}
+	if samples > 0 {
+		h.Tail = make([]rlc.Sample, 0, samples)
+	}
 	for _, d := range days {
 		before := len(h.Hours)
 		for _, hour := range d.Hours {
@@ -184,6 +118,12 @@ func Join(days []rlc.SeriesDay, step time.Duration, from, until time.Time) rlc.H
 		}
 	}
 	h.Tail = slices.DeleteFunc(h.Tail, func(s rlc.Sample) bool { return s.Rate < h.TailFloor })
+	if len(h.Hours) == 0 {
+		h.Hours = nil
+	}
+	if len(h.Tail) == 0 {
+		h.Tail = nil
+	}
 	if n := len(h.Hours); n > 0 {
 		last := h.Hours[n-1]
 		h.Newest = last.Start.Add(time.Duration(last.Present) * step)

@@ -229,6 +229,11 @@ func (r *reader) byte() byte {
 }
 
 func (r *reader) uvarint() uint64 {
+	if len(r.rest) > 0 && r.rest[0] < 0x80 {
+		v := r.rest[0]
+		r.rest = r.rest[1:]
+		return uint64(v)
+	}
 	v, n := binary.Uvarint(r.rest)
 	if n <= 0 {
 		r.fail("a number is cut or too long")
@@ -248,23 +253,26 @@ func (r *reader) count(limit int) int {
 	return int(v)
 }
 
+// value reads a rate: a float that is finite and whose sign is not set.
 func (r *reader) value(wide bool) rlc.Rate {
-	var v float64
+	const inf = 0x7ff0000000000000 // and NaN and negatives lie above it
+	var bits uint64
 	switch {
 	case wide && len(r.rest) >= 8:
-		v = math.Float64frombits(binary.LittleEndian.Uint64(r.rest))
+		bits = binary.LittleEndian.Uint64(r.rest)
 		r.rest = r.rest[8:]
 	case !wide && len(r.rest) >= 4:
-		v = float64(math.Float32frombits(binary.LittleEndian.Uint32(r.rest)))
+		bits = math.Float64bits(float64(math.Float32frombits(binary.LittleEndian.Uint32(r.rest))))
 		r.rest = r.rest[4:]
 	default:
 		r.fail("too short")
+		return 0
 	}
-	if sound(rlc.Rate(v)) != nil {
+	if bits >= inf {
 		r.fail("a rate is not a finite number from 0")
 		return 0
 	}
-	return rlc.Rate(v)
+	return rlc.Rate(math.Float64frombits(bits))
 }
 
 func (r *reader) hour(day time.Time, wide bool, last *int) rlc.Hour {

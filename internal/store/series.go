@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/openrlc/rlc"
@@ -43,30 +44,81 @@ func (db *DB) SeriesOf(ctx context.Context, service string) ([]rlc.SeriesKey, er
 	return all, nil
 }
 
+// daysAtOnce is how many days one statement stores.
+const daysAtOnce = 50
+
 // SaveDays stores days of series, replacing those that are there, in one
-// transaction. A day that breaks the rules of rlc.SeriesDay (hours on the
-// hour, rates finite, everything ascending) refuses them all.
+// transaction; of two of the same series and day the later one. A day that
+// breaks the rules of rlc.SeriesDay (hours on the hour, rates finite,
+// everything ascending) refuses them all.
 func (db *DB) SaveDays(ctx context.Context, days []rlc.SeriesDay) error {
 	return db.transact(ctx, "save days", func(tx *sql.Tx) error {
-		save, err := tx.PrepareContext(ctx, `
-			INSERT INTO series_days (series, day, sealed, data) VALUES ($1, $2, $3, $4)
-			ON CONFLICT (series, day) DO UPDATE SET sealed = excluded.sealed, data = excluded.data`)
-		if err != nil {
-			return err
-		}
-		defer save.Close()
+		var many *sql.Stmt // for daysAtOnce
+		var args []any
 		var data []byte
-		for i := range days {
-			d := &days[i]
-			if data, err = appendDay(data[:0], d); err != nil {
-				return fmt.Errorf("series %s, day %s: %w", d.Series, d.Day.Format(time.DateOnly), err)
+		for rest := days; len(rest) > 0; {
+			n := apart(rest[:min(len(rest), daysAtOnce)])
+			data, args = data[:0], args[:0]
+			for i := range rest[:n] {
+				d := &rest[i]
+				from := len(data)
+				var err error
+				if data, err = appendDay(data, d); err != nil {
+					return fmt.Errorf("series %s, day %s: %w", d.Series, d.Day.Format(time.DateOnly), err)
+				}
+				// A buffer that had to grow leaves what was written before where it is.
+				args = append(args, string(d.Series), micros(d.Day), micros(d.Sealed), data[from:])
 			}
-			if _, err := save.ExecContext(ctx, string(d.Series), micros(d.Day), micros(d.Sealed), data); err != nil {
-				return fmt.Errorf("series %s: %w", d.Series, err)
+			save := many
+			if save == nil || n < daysAtOnce {
+				var err error
+				if save, err = tx.PrepareContext(ctx, saveDays(n)); err != nil {
+					return err
+				}
+				defer save.Close()
+				if n == daysAtOnce {
+					many = save
+				}
 			}
+			if _, err := save.ExecContext(ctx, args...); err != nil {
+				return fmt.Errorf("series %s to %s: %w", rest[0].Series, rest[n-1].Series, err)
+			}
+			rest = rest[n:]
 		}
 		return nil
 	})
+}
+
+// apart is how many of the days come before one that is of the same series and
+// day as one of them: a statement may not touch a row twice.
+func apart(days []rlc.SeriesDay) int {
+	type id struct {
+		series rlc.SeriesID
+		day    int64
+	}
+	seen := make(map[id]bool, len(days))
+	for i := range days {
+		key := id{days[i].Series, micros(days[i].Day)}
+		if seen[key] {
+			return i
+		}
+		seen[key] = true
+	}
+	return len(days)
+}
+
+// saveDays is the statement that stores n days.
+func saveDays(n int) string {
+	var b strings.Builder
+	b.WriteString(`INSERT INTO series_days (series, day, sealed, data) VALUES `)
+	for i := range n {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "($%d, $%d, $%d, $%d)", 4*i+1, 4*i+2, 4*i+3, 4*i+4)
+	}
+	b.WriteString(` ON CONFLICT (series, day) DO UPDATE SET sealed = excluded.sealed, data = excluded.data`)
+	return b.String()
 }
 
 // Days returns the stored days of a series that share an instant with

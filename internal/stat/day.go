@@ -1,0 +1,168 @@
+package stat
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/openrlc/rlc"
+)
+
+// Day sketches one UTC day of a series, hour by hour, and forgets the samples
+// that cannot belong to its tail: what it holds is twice the day's upper tenth
+// or its upper 2,880 samples, whatever the step. The zero value wants a Begin;
+// a Day may begin again, and then keeps its room.
+type Day struct {
+	midnight time.Time
+	above    float64 // every sample from here on belongs to the tail: just above the running point
+	share    int     // more samples than the tail's share of a whole day with its ties
+	hours    []rlc.Hour
+	samples  int         // so far
+	kept     []candidate // ascending in time: every sample from least on
+	least    float64
+	out      float64 // the highest sample that was left out; −1 for none
+	room     int     // how many may be kept before some are forgotten
+}
+
+type candidate struct {
+	at   time.Duration // since midnight
+	rate float64
+}
+
+// Begin begins a day. Running is the series' running 28-day 95 % point before
+// it; 0 where there is no past, and then the day's own 95 % point is the floor.
+func (d *Day) Begin(midnight time.Time, step time.Duration, running rlc.Rate) {
+	*d = Day{midnight: midnight, above: math.Inf(1), hours: d.hours[:0], kept: d.kept[:0], out: -1}
+	if running != 0 {
+		d.above = math.Nextafter(float64(running), d.above)
+	}
+	d.share = int(math.Ceil(tailTies*float64(day)/float64(step))) + 1
+	d.room = 2 * d.share
+}
+
+// Add adds the steps of one clock hour, later than all before: values[i] is the
+// mean rate of the step at midnight + from + i × step; NaN, ±Inf and negatives
+// are missing. It returns the hour's sketch, to be annotated before the next
+// Add; nil where no sample is present.
+func (d *Day) Add(from, step time.Duration, values []float64) *rlc.Hour {
+	var room [240]float64
+	hour := room[:0]
+	sum, most := 0.0, 0.0
+	for i, v := range values {
+		if !present(v) {
+			continue
+		}
+		hour = append(hour, v)
+		sum += v
+		most = max(most, v)
+		if v < d.least {
+			d.out = max(d.out, v)
+			continue
+		}
+		if len(d.kept) == d.room {
+			d.forget()
+		}
+		d.kept = append(d.kept, candidate{from + time.Duration(i)*step, v})
+	}
+	n := len(hour)
+	if n == 0 {
+		return nil
+	}
+	d.samples += n
+	p99 := most
+	if k := rank(n, 0.99); k < n-1 {
+		p99 = Select(hour, k)
+	}
+	d.hours = append(d.hours, rlc.Hour{
+		Start: d.midnight.Add(from.Truncate(time.Hour)), Expected: len(values), Present: n,
+		Max: rlc.Rate(most), P99: rlc.Rate(p99), Mean: rlc.Rate(min(sum/float64(n), most)),
+	})
+	return &d.hours[len(d.hours)-1]
+}
+
+// forget leaves out what cannot belong to the tail however the day goes on. The
+// day's own 95 % point can only rise, and so can its 2,880th highest sample.
+func (d *Day) forget() {
+	var room [1024]float64
+	values := d.rates(room[:0])
+	n := len(values)
+	least := Select(values, n-d.share)
+	if atLeast(values, least) > 2*d.share-2 { // ties: should the point be here, it moves above them
+		least = math.Nextafter(least, math.Inf(1))
+	}
+	least = min(least, d.above)
+	if n > tailMax {
+		least = max(least, math.Nextafter(Select(values, n-tailMax-1), math.Inf(1)))
+	}
+	d.leave(max(least, d.least))
+	d.room = max(2*d.share, 2*len(d.kept))
+}
+
+// leave leaves out the samples below least.
+func (d *Day) leave(least float64) {
+	d.least = least
+	d.kept = slices.DeleteFunc(d.kept, func(c candidate) bool {
+		if c.rate < least {
+			d.out = max(d.out, c.rate)
+			return true
+		}
+		return false
+	})
+}
+
+func (d *Day) rates(into []float64) []float64 {
+	for _, c := range d.kept {
+		into = append(into, c.rate)
+	}
+	return into
+}
+
+// Sketch ends the day. Sealed is left zero.
+func (d *Day) Sketch(id rlc.SeriesID) rlc.SeriesDay {
+	out := rlc.SeriesDay{Series: id, Day: d.midnight, Hours: slices.Clone(d.hours)}
+	if d.samples == 0 {
+		out.Hours = nil
+		return out
+	}
+	d.leave(d.tailFrom())
+	if d.out >= 0 {
+		out.TailFloor = rlc.Rate(math.Nextafter(d.out, math.Inf(1)))
+	}
+	if len(d.kept) > 0 {
+		out.Tail = make([]rlc.Sample, len(d.kept))
+		for i, c := range d.kept {
+			out.Tail[i] = rlc.Sample{Time: d.midnight.Add(c.at), Rate: rlc.Rate(c.rate)}
+		}
+	}
+	return out
+}
+
+// tailFrom is the least rate that belongs to the tail.
+func (d *Day) tailFrom() float64 {
+	var room [1024]float64
+	values := d.rates(room[:0])
+	n := len(values)
+	from := math.Nextafter(d.out, math.Inf(1)) // where the upper share is of ties that were left out
+	if k := int(math.Ceil(tailShare * float64(d.samples))); k <= n {
+		own := Select(values, n-k)
+		if atLeast(values, own) > int(math.Ceil(tailTies*float64(d.samples))) {
+			own = math.Nextafter(own, math.Inf(1))
+		}
+		from = max(from, min(own, d.above))
+	}
+	if atLeast(values, from) > tailMax {
+		from = math.Nextafter(Select(values, n-tailMax-1), math.Inf(1))
+	}
+	return from
+}
+
+// atLeast counts the values at or above v.
+func atLeast(values []float64, v float64) int {
+	n := 0
+	for _, x := range values {
+		if x >= v {
+			n++
+		}
+	}
+	return n
+}
