@@ -134,14 +134,28 @@ func (o *checking) edit(ctx context.Context) (checks.Edit, error) {
 	if err != nil {
 		return checks.Edit{}, err
 	}
+	check := policies.Builtin().Check
+	before, after := quotafile.Parse(was, check), quotafile.Parse(is, check)
+	targets := [2][]target{}
+	for i, at := range []struct {
+		commit string
+		config *quotafile.Config
+	}{{base, before}, {head, after}} {
+		read, err := g.targets(ctx, at.commit, at.config)
+		if err != nil {
+			return checks.Edit{}, err
+		}
+		if targets[i], err = targetsOf(at.config, read); err != nil {
+			return checks.Edit{}, err
+		}
+	}
 	if len(was) == 0 && len(is) == 0 && len(misnamed) == 0 {
 		return checks.Edit{}, exit{exitInvalid, fmt.Errorf("%w: %s is no config repository: neither commit has a file that rlc reads, such as services/NAME/policy.yaml; name the clone with --repo", rlc.ErrInvalid, g.dir)}
 	}
-	check := policies.Builtin().Check
-	after := quotafile.Parse(is, check)
 	after.Problems = append(misnamed, after.Problems...)
-	e := checks.Of(quotafile.Parse(was, check), after)
+	e := checks.Of(before, after)
 	e.Base, e.Head = base, head
+	addTargets(&e, targets[0], targets[1])
 	return e, nil
 }
 

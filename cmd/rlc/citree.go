@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path"
@@ -97,24 +98,19 @@ func short(commit string) string { return commit[:min(12, len(commit))] }
 // somebody surely meant is a problem: a file called .yml, and a symlink, which a
 // program that reads a checkout would follow and RLC does not.
 func (g repository) files(ctx context.Context, commit string) (rlc.Files, []rlc.Problem, error) {
-	tree, err := g.git(ctx, nil, "ls-tree", "-r", "-l", "-z", "--full-tree", commit)
+	all, err := g.entries(ctx, commit)
 	if err != nil {
 		return nil, nil, err
 	}
 	files := rlc.Files{}
-	var names []string
+	var wanted []entry
 	var problems []rlc.Problem
-	var ask bytes.Buffer
-	for entry := range strings.SplitSeq(string(tree), "\x00") {
-		about, name, _ := strings.Cut(entry, "\t")
-		f := strings.Fields(about) // mode, type, hash, size
-		if len(f) != 4 {
-			continue
-		}
-		if f[0] == "120000" && leads(name) {
+	for _, e := range all {
+		name := e.path
+		if e.mode == "120000" && leads(name) {
 			problems = append(problems, rlc.Problem{File: name, Line: 1, Column: 1, Message: "a symlink, which RLC does not follow in the config repository", Hint: "commit the file itself"})
 		}
-		if !strings.HasPrefix(f[0], "100") {
+		if !e.plain() {
 			continue
 		}
 		if stem, yml := strings.CutSuffix(name, ".yml"); yml && quotafile.Reads(stem+".yaml") {
@@ -123,25 +119,84 @@ func (g repository) files(ctx context.Context, commit string) (rlc.Files, []rlc.
 		if !quotafile.Reads(name) {
 			continue
 		}
-		size, err := strconv.Atoi(f[3])
-		if err != nil {
-			return nil, nil, fmt.Errorf("git ls-tree: %s: %w", name, err)
-		}
-		if limit := quotafile.SizeLimit(name); size > limit { // the validator refuses it by name
+		if limit := quotafile.SizeLimit(name); e.size > limit { // the validator refuses it by name
 			files[name] = bytes.Repeat([]byte{'#'}, limit+1)
 			continue
 		}
-		names = append(names, name)
-		fmt.Fprintln(&ask, f[2])
+		wanted = append(wanted, e)
 	}
-	if len(names) == 0 {
-		return files, problems, nil
+	return files, problems, g.blobs(ctx, wanted, files)
+}
+
+// targets reads the rendered files that the policies of a commit name: the bytes
+// at a path, fs.ErrNotExist where nothing is there.
+func (g repository) targets(ctx context.Context, commit string, c *quotafile.Config) (func(path string) ([]byte, error), error) {
+	named := map[string]bool{}
+	for _, s := range c.Services {
+		for _, t := range s.Targets {
+			named[t.Path] = true
+		}
 	}
-	out, err := g.git(ctx, &ask, "cat-file", "--batch")
+	files, odd := rlc.Files{}, map[string]bool{}
+	if len(named) > 0 {
+		all, err := g.entries(ctx, commit)
+		if err != nil {
+			return nil, err
+		}
+		var wanted []entry
+		for _, e := range all {
+			switch {
+			case !named[e.path]:
+			case !e.plain() || e.size > mostTarget:
+				odd[e.path] = true
+			default:
+				wanted = append(wanted, e)
+			}
+		}
+		if err := g.blobs(ctx, wanted, files); err != nil {
+			return nil, err
+		}
+	}
+	return func(path string) ([]byte, error) {
+		data, ok := files[path]
+		switch {
+		case odd[path]:
+			return nil, errNoTarget
+		case !ok:
+			return nil, fs.ErrNotExist
+		}
+		return data, nil
+	}, nil
+}
+
+// entry is one file, symlink or submodule of a commit.
+type entry struct {
+	mode, hash, path string
+	size             int // bytes; 0 of a submodule
+}
+
+func (e entry) plain() bool { return strings.HasPrefix(e.mode, "100") }
+
+func (g repository) entries(ctx context.Context, commit string) (out []entry, err error) {
+	tree, err := g.git(ctx, nil, "ls-tree", "-r", "-l", "-z", "--full-tree", commit)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return files, problems, blobs(bufio.NewReader(bytes.NewReader(out)), names, files)
+	for line := range strings.SplitSeq(string(tree), "\x00") {
+		about, path, _ := strings.Cut(line, "\t")
+		f := strings.Fields(about) // mode, type, hash, size
+		if len(f) != 4 {
+			continue
+		}
+		e := entry{mode: f[0], hash: f[2], path: path}
+		if f[3] != "-" {
+			if e.size, err = strconv.Atoi(f[3]); err != nil {
+				return nil, fmt.Errorf("git ls-tree: %s: %w", path, err)
+			}
+		}
+		out = append(out, e)
+	}
+	return out, nil
 }
 
 // leads reports whether a symlink of this name would stand for what is read.
@@ -150,30 +205,37 @@ func leads(name string) bool {
 	return quotafile.Reads(name) || slices.Contains([]string{"services", "profiles", "contracts"}, top)
 }
 
-// blobs adds to files what git cat-file --batch answers: "hash type size", the
-// bytes and a line's end, for each name in turn.
-func blobs(r *bufio.Reader, names []string, files rlc.Files) error {
-	for _, name := range names {
+// blobs adds to files what entries hold. git cat-file --batch answers "hash type
+// size", the bytes and a line's end, for each in turn.
+func (g repository) blobs(ctx context.Context, entries []entry, files rlc.Files) error {
+	if len(entries) == 0 {
+		return nil
+	}
+	var ask bytes.Buffer
+	for _, e := range entries {
+		fmt.Fprintln(&ask, e.hash)
+	}
+	out, err := g.git(ctx, &ask, "cat-file", "--batch")
+	if err != nil {
+		return err
+	}
+	r := bufio.NewReader(bytes.NewReader(out))
+	for _, e := range entries {
 		line, err := r.ReadString('\n')
 		if err != nil {
-			return fmt.Errorf("git cat-file: %s: %w", name, err)
+			return fmt.Errorf("git cat-file: %s: %w", e.path, err)
 		}
-		f := strings.Fields(line)
-		if len(f) != 3 {
-			return fmt.Errorf("git cat-file: %s: %s", name, strings.TrimSpace(line))
+		if f := strings.Fields(line); len(f) != 3 || f[2] != strconv.Itoa(e.size) {
+			return fmt.Errorf("git cat-file: %s: %s", e.path, strings.TrimSpace(line))
 		}
-		size, err := strconv.Atoi(f[2])
-		if err != nil || size > quotafile.SizeLimit(name) {
-			return fmt.Errorf("git cat-file: %s: size %s", name, f[2])
-		}
-		data := make([]byte, size)
+		data := make([]byte, e.size)
 		if _, err := io.ReadFull(r, data); err != nil {
-			return fmt.Errorf("git cat-file: %s: %w", name, err)
+			return fmt.Errorf("git cat-file: %s: %w", e.path, err)
 		}
 		if _, err := r.Discard(1); err != nil {
-			return fmt.Errorf("git cat-file: %s: %w", name, err)
+			return fmt.Errorf("git cat-file: %s: %w", e.path, err)
 		}
-		files[name] = data
+		files[e.path] = data
 	}
 	return nil
 }

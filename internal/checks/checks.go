@@ -66,6 +66,16 @@ func Of(base, head *quotafile.Config) Edit {
 	return e
 }
 
+// Tell adds a note on a service; one that the edit left alone until now is touched
+// by it from then on.
+func (e *Edit) Tell(service, note string) {
+	i, found := slices.BinarySearchFunc(e.Services, service, func(s Service, name string) int { return strings.Compare(s.Name, name) })
+	if !found {
+		e.Services = slices.Insert(e.Services, i, Service{Name: service, Changes: []rlc.Change{}, Starts: []string{}, Notes: []string{}, same: map[string]bool{}})
+	}
+	e.Services[i].Notes = append(e.Services[i].Notes, note)
+}
+
 // Errors counts the problems that are no warnings.
 func (e *Edit) Errors() (n int) {
 	for _, p := range e.Problems {
