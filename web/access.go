@@ -111,7 +111,7 @@ var byQuery = []string{"POST /runs", "GET /api/v1/why", "GET /why", "GET /why.js
 // byBody are the acts whose service stands in the body.
 var byBody = []string{
 	"POST /api/v1/runs", "POST /api/v1/plan", "POST /api/v1/backtest", "POST /api/v1/replay",
-	"POST /api/v1/verdicts", "POST /api/v1/overrides", "POST /emergency", "POST /why",
+	"POST /api/v1/verdicts", "POST /api/v1/overrides", "POST /emergency", "POST /why", "POST /import/commit",
 }
 
 // object finds the service that a request is about: "" where it is about all of

@@ -87,10 +87,10 @@ func TestEveryRouteByEveryIdentityOnOwnAndOthersObjects(t *testing.T) {
 		change func(*http.Request)
 	}
 	allowed := func(w who, r web.Route, private bool) bool {
-		path, reads := r.Path, r.Method == "GET" || r.Role == "person" || slices.Contains([]string{"/api/v1/plan", "/api/v1/backtest", "/api/v1/replay"}, r.Path)
+		path, reads := r.Path, r.Method == "GET" || r.Role == "person" || slices.Contains([]string{"/api/v1/plan", "/api/v1/backtest", "/api/v1/replay", "/import"}, r.Path)
 		of := strings.Contains(path, "{service}") || strings.Contains(path, "/proposals/{id}") || slices.Contains([]string{
 			"POST /api/v1/runs", "POST /runs", "POST /api/v1/plan", "POST /api/v1/backtest", "POST /api/v1/replay", "POST /api/v1/verdicts", "POST /api/v1/overrides", "POST /emergency",
-			"GET /api/v1/why", "GET /api/v1/verdicts", "GET /why", "GET /why.json", "GET /why.csv", "POST /why",
+			"GET /api/v1/why", "GET /api/v1/verdicts", "GET /why", "GET /why.json", "GET /why.csv", "POST /why", "POST /import/commit",
 		}, r.Method+" "+path)
 		switch {
 		case r.Role == "anyone", w.role == "admin":

@@ -96,6 +96,7 @@ var done = map[string]string{
 	"verdict":   "Recorded. The next run follows your word.",
 	"snoozed":   "Snoozed. It comes back in 7 days.",
 	"onboarded": "Committed, all in shadow. A run reads its history now; its limits appear here for review.",
+	"imported":  "Committed, all in shadow. The service stands here within a minute; a run reads its history then.",
 	"asked":     "Asked. The owners see it on the overview and on their service's page.",
 	"answered":  "Answered. It is on the audit page.",
 	"follow":    "RLC follows the new history of the base branch.",

@@ -136,14 +136,9 @@ func (s *server) formOnboard(v *visit) error {
 	if s.Onboarding == nil {
 		return missing("service", name)
 	}
-	var owners []string
-	for _, o := range strings.Split(v.r.PostFormValue("owners"), ",") {
-		if o = strings.TrimSpace(o); o != "" {
-			owners = append(owners, o)
-		}
-	}
-	if len(owners) > 20 {
-		return invalid("at most 20 owners")
+	owners, err := ownersIn(v.r.PostFormValue("owners"))
+	if err != nil {
+		return err
 	}
 	if err := s.Onboarding.Onboard(v.ctx(), name, owners, v.who.name); err != nil {
 		return err
@@ -184,7 +179,7 @@ func (s *server) unmanaged(v *visit) error {
 		}
 		return sheet(v, "unmanaged", []string{"service"}, rows)
 	}
-	view := ui.Caller{Head: ui.Head{Margin: "Without a policy", Title: "Unmanaged services", Facts: []ui.Link{{Text: "all services", URL: "/services"}}}, Section: "Seen in metrics", About: "Services that the metrics of the last day name. Onboarding starts in shadow: nothing is dropped.", Pager: v.pager(page, len(cut(fit, page)), len(fit)),
+	view := ui.Caller{Head: ui.Head{Margin: "Without a policy", Title: "Unmanaged services", Facts: []ui.Link{{Text: "all services", URL: "/services"}, {Text: "import from Envoy", URL: "/import"}}}, Section: "Seen in metrics", About: "Services that the metrics of the last day name. Onboarding starts in shadow: nothing is dropped.", Pager: v.pager(page, len(cut(fit, page)), len(fit)),
 		Grid:    ui.Grid{Caption: "Unmanaged services", Columns: []ui.Column{{Label: "Service"}, {Label: ""}}},
 		Verdict: []ui.Part{{Text: plural(len(names), "service has", "services have") + " traffic and no policy: nothing limits them."}},
 	}

@@ -49,12 +49,21 @@ func (s *server) routes() []route {
 		{"GET", "/services", viewer, s.services},
 		{"GET", "/services.json", viewer, s.apiServices},
 		{"GET", "/services.csv", viewer, s.servicesCSV},
+		{"GET", "/import", viewer, s.importForm},
+		{"POST", "/import", viewer, s.importPreview}, // it computes
+		{"POST", "/import/commit", actor, s.formImport},
 		{"GET", "/services/{service}", viewer, s.service},
 		{"GET", "/services/{service}/onboard", viewer, s.onboard},
 		{"POST", "/services/{service}/onboard", actor, s.formOnboard},
 		{"GET", "/services/{service}/shadow", viewer, s.shadow},
 		{"GET", "/services/{service}/shadow.json", viewer, s.apiShadow},
 		{"GET", "/services/{service}/shadow.csv", viewer, s.shadowCSV},
+		{"GET", "/services/{service}/policy", viewer, s.policy},
+		{"GET", "/services/{service}/policy.json", viewer, s.policyJSON},
+		{"GET", "/services/{service}/export", viewer, s.export},
+		{"GET", "/services/{service}/export.yaml", viewer, s.exportYAML},
+		{"GET", "/services/{service}/export.json", viewer, s.exportJSON},
+		{"GET", "/services/{service}/export.csv", viewer, s.exportCSV},
 		{"GET", "/services/{service}/whatif", viewer, s.serviceWhatIf},
 		{"GET", "/services/{service}/whatif.json", viewer, s.serviceWhatIfJSON},
 		{"GET", "/services/{service}/whatif.csv", viewer, s.serviceWhatIfCSV},
@@ -166,6 +175,9 @@ func (s *server) serve(route route) http.Handler {
 		limit := int64(64 << 10)
 		if strings.HasPrefix(route.path, "/api/") || strings.HasPrefix(route.path, "/hooks/") {
 			limit = 1 << 20
+		}
+		if strings.HasPrefix(route.path, "/import") {
+			limit = mostImportForm
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, limit)
 		v.r = r

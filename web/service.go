@@ -164,6 +164,7 @@ func (s *server) tabs(t *truth, at string) ui.Tabs {
 		At:     at,
 		Quotas: ui.Link{URL: serviceURL(t.name), Text: count(float64(len(t.rows)))}, Shadow: ui.Link{URL: serviceURL(t.name) + "/shadow"},
 		Proposals: ui.Link{URL: "/proposals?service=" + query(t.name), Text: open}, History: ui.Link{URL: serviceURL(t.name) + "/history"},
+		Policy: ui.Link{URL: serviceURL(t.name) + "/policy"}, Export: ui.Link{URL: serviceURL(t.name) + "/export"},
 	}
 }
 

@@ -102,6 +102,8 @@ type Config struct {
 	Hook       Hook             // what the forge may send; the zero value is off
 	Token      string           // whoever has it may do everything; "": nobody has
 	Onboarding Onboarding       // nil: services without a policy are not known
+	Imports    Imports          // nil: nothing is imported
+	Files      Files            // nil: pages do not show policies as they are written
 	Merging    Merging          // nil: pages do not say whether a proposal merges by itself
 	Metrics    http.Handler     // nil: /metrics is not found
 	Log        *slog.Logger     // nil: discarded

@@ -187,8 +187,8 @@ type ServiceRow struct {
 
 // Tabs are a service's pages.
 type Tabs struct {
-	Quotas, Shadow, Proposals, History Link
-	At                                 string
+	Quotas, Shadow, Proposals, History, Policy, Export Link
+	At                                                 string
 }
 
 // Service is the page /services/{service}.

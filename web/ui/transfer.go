@@ -1,0 +1,58 @@
+package ui
+
+// Import is the page /import.
+type Import struct {
+	Most     string // kibibytes that a file may have
+	Text     string // as pasted
+	Asked    bool   // a file was pasted: the rest says what became of it
+	Verdict  []Part
+	Problems []string
+	Service  string // "" where the file has errors
+	There    Link   // the service that has a policy already; the zero value: none
+	Buckets  Grid
+	Losses   Grid
+	Policy   string
+	Path     string
+	CanAct   bool
+	SignIn   string
+}
+
+// Export is the page /services/{service}/export.
+type Export struct {
+	Head                       Head
+	Tabs                       Tabs
+	Kinds                      []Choice
+	Kind                       string
+	WithHeaders, WithInstances bool // the kind has these options
+	Headers, Instances         string
+	Verdict                    []Part
+	Losses                     Grid
+	Pager                      Pager
+	Text                       string
+	Download                   string
+	Command                    string
+	Empty                      *Empty // where there is nothing to export
+}
+
+// Policy is the page /services/{service}/policy.
+type Policy struct {
+	Head       Head
+	Tabs       Tabs
+	Path       string
+	Commit     string
+	At         Time
+	Verdict    []Part
+	Lines      []SourceLine
+	Elsewhere  []string // problems of other files
+	Empty      *Empty
+	Quotas     string // quotas.yaml; "" for none
+	QuotasPath string
+	Command    string
+	JSON       string
+}
+
+// SourceLine is a line of a file with what is wrong in it.
+type SourceLine struct {
+	Number, Text string
+	Problems     []string
+}
