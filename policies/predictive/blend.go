@@ -15,6 +15,7 @@ type outlook struct {
 	relative float64 // loss / loss of the hour-of-week maximum on these days; 1 without days
 	fallback bool    // the hour-of-week maximum stands, times 1.2
 	growth   float64 // a week
+	lift     float64 // limits are multiplied with it, as too many steps of these days lay above; at least 1
 	batches  bool    // nobody knows when requests come
 }
 
@@ -54,7 +55,7 @@ func (w *window) look(as *outlook) outlook {
 	for i := range o.q99 {
 		f := w.trend(i)
 		o.q50[i] *= f
-		o.q99[i] *= f
+		o.q99[i] *= f * o.lift
 		o.q50[i] = min(o.q50[i], o.q99[i])
 	}
 	return o
@@ -83,11 +84,21 @@ type day struct {
 	loss   []float64   // by model
 }
 
+// limit is the blended one of the day's hour i.
+func (d *day) limit(blend []float64, i int) float64 {
+	limit := 0.0
+	for m, share := range blend {
+		limit += share * d.limits[m][i]
+	}
+	return limit
+}
+
 // backtest forecasts the days of the last week, each from what was known before
 // it, and gives every model a share that falls with the cube of its loss. How
 // the blend itself did is told honestly: each day is judged with the shares that
 // the other days give. Where it lost more than the hour-of-week maximum, over all
-// and on most days, that stands instead.
+// and on most days, that stands instead. What stands is lifted where it covered
+// too little.
 func (w *window) backtest(o *outlook, s *scratch) {
 	var days []day
 	total := make([]float64, len(o.models))
@@ -105,7 +116,7 @@ func (w *window) backtest(o *outlook, s *scratch) {
 		}
 		days = append(days, d)
 	}
-	o.days, o.coverage, o.relative = len(days), 1, 1
+	o.days, o.coverage, o.relative, o.lift = len(days), 1, 1, 1
 	least := 1e-9 * w.until(w.n, s).level * seen
 	if len(days) == 0 {
 		o.fallback = true
@@ -139,6 +150,28 @@ func (w *window) backtest(o *outlook, s *scratch) {
 		o.fallback, o.coverage = true, top.covered/seen
 		o.blend = alone(highest, len(o.models))
 	}
+	if !o.batches {
+		o.lift = w.lift(days, o.blend, s)
+	}
+}
+
+// lift is what the blend's limits of these days had to be multiplied with for
+// the share upper of the steps to stay within: at least 1, at most mostLift.
+func (w *window) lift(days []day, blend []float64, s *scratch) float64 {
+	all := s.values[:0]
+	for _, d := range days {
+		for i := range 24 {
+			limit := d.limit(blend, i)
+			if limit <= 0 {
+				continue
+			}
+			for k := (d.at + i) * levels; k < (d.at+i+1)*levels; k++ {
+				all = append(all, weighted{w.value[k] / limit, w.weight[k]})
+			}
+		}
+	}
+	s.values = all
+	return min(max(quantile(all, upper), 1), mostLift)
 }
 
 // verdict is what limits are worth: their pinball loss, and the weight of the
@@ -151,11 +184,7 @@ func (v *verdict) add(o verdict) { v.loss, v.covered = v.loss+o.loss, v.covered+
 func (w *window) rejudge(d day, blend []float64) verdict {
 	var v verdict
 	for i := range 24 {
-		limit := 0.0
-		for m, share := range blend {
-			limit += share * d.limits[m][i]
-		}
-		v.add(w.judge(d.at+i, limit))
+		v.add(w.judge(d.at+i, d.limit(blend, i)))
 	}
 	return v
 }

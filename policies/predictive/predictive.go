@@ -28,6 +28,7 @@ const (
 	hourTimes    = 1.2    // what the hour-of-week maximum is multiplied with
 	returning    = 0.95   // share of the hours with requests that come back where batches are regular
 	mostTimes    = 1.5    // of the highest step seen, that a model may forecast
+	mostLift     = 1.1    // what limits that covered too little are multiplied with, at most
 	backtestDays = 7      // that a series' models are compared on
 	leastPast    = 3 * 24 // hours that a forecast needs
 )
@@ -160,7 +161,7 @@ func (p *Policy) base(in rlc.Input, hours []rlc.Hour, counts func(i int) bool, a
 		b.Why = "highest batch " + stat.RateText(rlc.Rate(b.Rate))
 	case out.fallback:
 		rule = "hour_of_week_maximum"
-		b.Why = fmt.Sprintf("hour-of-week maximum %s × %.2f", stat.RateText(rlc.Rate(b.Rate/hourTimes)), hourTimes)
+		b.Why = fmt.Sprintf("hour-of-week maximum %s × %.2f", stat.RateText(rlc.Rate(b.Rate/(hourTimes*out.lift))), hourTimes*out.lift)
 	}
 	b.Steps = []rlc.Reason{{Rule: rule, Rate: rlc.Rate(b.Rate), Acted: true, Detail: out.text(p.ahead)}}
 	if p.planned != 0 {
@@ -198,7 +199,7 @@ func (o *outlook) text(ahead int) string {
 	case o.fallback:
 		fmt.Fprintf(&b, "highest of the hours' own past × %.2f: over the last %d days the forecast lost %.2f × as much; this covered %.1f %% of the steps",
 			hourTimes, o.days, o.relative, 100*o.coverage)
-		return b.String()
+		return b.String() + o.lifted()
 	}
 	fmt.Fprintf(&b, "highest of the next %d hours' 99 %% quantiles, blended of", ahead)
 	order := make([]int, len(o.blend))
@@ -218,7 +219,15 @@ func (o *outlook) text(ahead int) string {
 	if o.days > 0 {
 		fmt.Fprintf(&b, "; over the last %d days such forecasts covered %.1f %% of the steps and lost %.2f × as much as the hour-of-week maximum", o.days, 100*o.coverage, o.relative)
 	}
-	return b.String()
+	return b.String() + o.lifted()
+}
+
+// lifted says by what the limits were lifted, "" where they were not.
+func (o *outlook) lifted() string {
+	if o.lift < 1.005 {
+		return ""
+	}
+	return fmt.Sprintf("; × %.2f, as more than %.0f %% of these steps lay above", o.lift, 100*(1-upper))
 }
 
 // rates are values × times, at most most.

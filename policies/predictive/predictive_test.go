@@ -286,7 +286,8 @@ func series(t *rapid.T) rlc.Input {
 		case r.Float64() < silent:
 			return 0
 		}
-		return scale * (1 + math.Sin(float64(at.Hour())/24*2*math.Pi)) * math.Exp(burst*r.NormFloat64())
+		// Far below what no limit may be, headroom and all.
+		return min(1e9, scale*(1+math.Sin(float64(at.Hour())/24*2*math.Pi))*math.Exp(burst*r.NormFloat64()))
 	})
 	if rapid.Bool().Draw(t, "quota") {
 		in.Current = &rlc.Limit{Rate: rlc.Rate(scale * rapid.Float64Range(0.1, 10).Draw(t, "rate")), Burst: 1}
