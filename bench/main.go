@@ -57,7 +57,18 @@ func main() {
 	testing.Init()
 	each := flag.String("benchtime", "100ms", "how long one round of one contender takes")
 	gone := flag.Int("redis-away", 0, "measure instead how long decisions take while Redis is away, with so many requests a second")
+	requests := flag.Int("requests", 10_000, "how many requests each daemon is sent in one round")
+	peers := flag.Bool("peers", true, "build envoyproxy/ratelimit and gubernator and measure them too")
+	only := flag.Bool("daemons", false, "measure the daemons alone")
 	flag.Parse()
+	if at := os.Getenv(emptyAt); at != "" {
+		serveEmpty(at)
+		return
+	}
+	if *only {
+		daemons(*requests, *peers)
+		return
+	}
 	if *gone > 0 {
 		away(*gone)
 		return
@@ -101,7 +112,7 @@ func main() {
 		fmt.Printf("%-44s %10.1f %8.0f %14.2f\n", c.name, medians[i].ns, medians[i].allocs, medians[i].ns/reference)
 	}
 	shared(100_000)
-	fmt.Println("\nenvoyproxy/ratelimit and gubernator are servers of their own and are not built here; what the daemon costs\nbeside an empty gRPC server: go test -run '^$' -bench Server ./enforcer/rls")
+	daemons(*requests, *peers)
 	fmt.Printf("\nload average %s\n", load())
 }
 

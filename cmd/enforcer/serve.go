@@ -45,6 +45,7 @@ func serve(ctx context.Context, args []string, env func(string) string, stdout, 
 	if err != nil {
 		return err
 	}
+	defer slack(env)()
 	level := slog.LevelInfo
 	if set.verbose {
 		level = slog.LevelDebug
