@@ -39,6 +39,35 @@ func TestCountersAreChargedOverTLSThatIsVerified(t *testing.T) {
 	}
 }
 
+// A Cluster whose nodes speak TLS alone: counters on every shard are charged
+// together and by leases, and the certificates of all nodes are verified.
+func TestAClusterIsChargedOverTLSThatIsVerified(t *testing.T) {
+	cluster := redistest.StartTLSCluster(t, mtlstest.New(t))
+	roots := cluster.Servers[0].Roots()
+	for name, c := range map[string]Config{"strict": {Strict: true}, "leased": {LeaseFrom: 1}} {
+		c.RootCAs = roots
+		s := counter(t, cluster.URL(), c).Set(many(t, 10, 5)).(*Set)
+		shards := map[int]bool{}
+		for i := range s.parts {
+			shards[cluster.Owner(int(s.parts[i].slot))] = true
+		}
+		admitted := 0
+		for range 9 {
+			if take(t, s, 0, 1).OK() {
+				admitted++
+			}
+		}
+		if admitted != 5 || len(shards) != 3 {
+			t.Errorf("%s: %d of a burst of 5 admitted, on %d shards", name, admitted, len(shards))
+		}
+	}
+	for what, roots := range map[string]*x509.CertPool{"the system's authorities": nil, "another authority": mtlstest.New(t).Pool()} {
+		if got := chargedBy(t, cluster.URL(), Config{RootCAs: roots}); got != Refused {
+			t.Errorf("%s: %q, want %q", what, got, Refused)
+		}
+	}
+}
+
 // chargedBy is why a counter there could not be charged, "" where it was.
 func chargedBy(t *testing.T, url string, c Config) string {
 	t.Helper()

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/openrlc/rlc/internal/mtls/mtlstest"
 )
 
 // shards is how many a Cluster has; each is a master and a replica.
@@ -25,14 +27,28 @@ type Cluster struct {
 // redis-server.
 func StartCluster(t testing.TB, args ...string) *Cluster {
 	t.Helper()
+	return startCluster(t, func(more ...string) *Server { return Start(t, append(more, args...)...) })
+}
+
+// StartTLSCluster is StartCluster with servers as of StartTLS, which speak TLS
+// among each other, too.
+func StartTLSCluster(t testing.TB, ca *mtlstest.Authority, args ...string) *Cluster {
+	t.Helper()
+	args = append([]string{"--tls-cluster", "yes", "--tls-replication", "yes"}, args...)
+	return startCluster(t, func(more ...string) *Server { return StartTLS(t, ca, append(more, args...)...) })
+}
+
+// startCluster makes one of servers that start makes.
+func startCluster(t testing.TB, start func(args ...string) *Server) *Cluster {
+	t.Helper()
 	c := &Cluster{t: t, Servers: make([]*Server, 2*shards)}
 	var bus []string // each server's port for the others
 	for i := range c.Servers {
 		bus = append(bus, freePort(t))
-		c.Servers[i] = Start(t, append([]string{
+		c.Servers[i] = start(
 			"--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-port", bus[i],
 			"--cluster-config-file", fmt.Sprintf("nodes%d.conf", i), "--repl-diskless-sync-delay", "0", "--cluster-replica-validity-factor", "0",
-		}, args...)...)
+		)
 	}
 	for i, s := range c.Servers {
 		if i < shards {
@@ -65,11 +81,11 @@ func StartCluster(t testing.TB, args ...string) *Cluster {
 
 // URL names all servers.
 func (c *Cluster) URL() string {
-	var addrs []string
-	for _, s := range c.Servers {
-		addrs = append(addrs, s.Addr())
+	urls := []string{c.Servers[0].URL()}
+	for _, s := range c.Servers[1:] {
+		urls = append(urls, s.Addr())
 	}
-	return "redis://" + strings.Join(addrs, ",")
+	return strings.Join(urls, ",")
 }
 
 // ID is a server's name within the Cluster.
