@@ -438,11 +438,7 @@ func (rd *reading) weigh(r match.Result, v float64) {
 // and which share of its targets reported.
 func (rd *reading) states(ctx context.Context, from, to time.Time) error {
 	if rd.healthy != "" {
-		err := rd.each(ctx, rd.healthy, from, to, rd.step, 0, func(m model.Matrix) error {
-			rd.points(m, func(at int, v float64) { rd.today.healthy[at] = rd.today.healthy[at] || !math.IsNaN(v) })
-			return nil
-		})
-		if err != nil {
+		if err := rd.health(ctx, from, to); err != nil {
 			return err
 		}
 	}
