@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 
@@ -63,7 +64,10 @@ func (s *server) policy(v *visit) error {
 	}
 	if text := strings.TrimSuffix(string(files[path]), "\n"); text != "" {
 		for i, line := range strings.Split(text, "\n") {
-			view.Lines = append(view.Lines, ui.SourceLine{Number: count(float64(i + 1)), Text: line, Problems: said[i+1]})
+			view.Lines = append(view.Lines, ui.DiffLine{Text: fmt.Sprintf("%4d  %s", i+1, line)})
+			for _, problem := range said[i+1] {
+				view.Lines = append(view.Lines, ui.DiffLine{Kind: "del", Text: "      " + problem})
+			}
 		}
 	}
 	view.Verdict = []ui.Part{{Text: "The policy is valid. People write it; RLC writes "}, {Text: "quotas.yaml", Bold: true}, {Text: " beside it and nothing else."}}

@@ -159,7 +159,7 @@ func TestAServiceIsExportedWithWhatGetsLost(t *testing.T) {
 func TestAPolicyIsShownAsItIsWrittenWithItsErrors(t *testing.T) {
 	h := newFixture(t).handler(t)
 	holds(t, h, "/services/checkout/policy", "services/checkout/policy.yaml", "reserve: 0.1", "The policy is valid", "quotas.yaml", "git show 9f2c1ab0d3:services/checkout/policy.yaml")
-	holds(t, h, "/services/pricing/policy", "is not valid on the base branch", "headrooom", "<del>")
+	holds(t, h, "/services/pricing/policy", "is not valid on the base branch", "headrooom", "<del> unknown")
 	var doc struct {
 		Commit string
 		Files  map[string]string

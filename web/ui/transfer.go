@@ -42,17 +42,11 @@ type Policy struct {
 	Commit     string
 	At         Time
 	Verdict    []Part
-	Lines      []SourceLine
-	Elsewhere  []string // problems of other files
+	Lines      []DiffLine // numbered; of kind del what is wrong in the line above
+	Elsewhere  []string   // problems of other files
 	Empty      *Empty
 	Quotas     string // quotas.yaml; "" for none
 	QuotasPath string
 	Command    string
 	JSON       string
-}
-
-// SourceLine is a line of a file with what is wrong in it.
-type SourceLine struct {
-	Number, Text string
-	Problems     []string
 }
