@@ -68,6 +68,7 @@ var floors = map[string]struct {
 	"gitsync/gitea":                 {3, []string{"gitsync/forge"}},
 	"gitsync/forgetest":             {3, []string{"gitsync", "gitsync/forge"}},
 	"internal/identity":             {3, nil},
+	"internal/identity/issuertest":  {3, nil},
 	"internal/distribute":           {3, nil},
 	"internal/notify":               {3, nil},
 	"internal/distribute/redistest": {3, nil},
@@ -130,6 +131,7 @@ var libraries = map[string][]string{
 	"golang.org/x/sys":                               {"gitsync"},
 	"github.com/coreos/go-oidc":                      {"internal/identity"},
 	"golang.org/x/oauth2":                            {"internal/identity"},
+	"github.com/go-jose/go-jose":                     {"internal/identity/issuertest"},
 	"golang.org/x/crypto":                            {"gitsync"}, // ssh
 	"google.golang.org/grpc":                         {"enforcer/rls", "enforcer/grpclimit", "enforcer/loopwire", "enforcer/loopwire/looppb"},
 	"google.golang.org/genproto/googleapis/rpc":      {"enforcer/grpclimit"}, // the details of a refusal

@@ -5,134 +5,25 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
-	"github.com/go-jose/go-jose/v4/jwt"
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/internal/identity"
+	"github.com/openrlc/rlc/internal/identity/issuertest"
 )
 
-// issuer is a real OpenID Connect provider on loopback. change spoils the
-// claims of its ID tokens, forge replaces the token.
-type issuer struct {
-	*httptest.Server
-	key *ecdsa.PrivateKey
-
-	mu     sync.Mutex
-	codes  map[string]url.Values // the request that each code answers; used once
-	change func(claims map[string]any)
-	forge  func(claims map[string]any) string
-	says   map[string]any // beside the standard description
-	info   int            // status of userinfo
-	groups []string
-}
-
-func newIssuer(t *testing.T) *issuer {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	i := &issuer{key: key, codes: map[string]url.Values{}, groups: []string{"team-checkout"}, info: 200}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /.well-known/openid-configuration", func(w http.ResponseWriter, r *http.Request) {
-		doc := map[string]any{"issuer": i.URL, "authorization_endpoint": i.URL + "/authorize", "token_endpoint": i.URL + "/token", "jwks_uri": i.URL + "/keys", "userinfo_endpoint": i.URL + "/userinfo", "id_token_signing_alg_values_supported": []string{"ES256", "none", "HS256"}}
-		for k, v := range i.says {
-			doc[k] = v
-		}
-		json.NewEncoder(w).Encode(doc)
-	})
-	mux.HandleFunc("GET /keys", func(w http.ResponseWriter, r *http.Request) {
-		json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &key.PublicKey, KeyID: "k", Algorithm: "ES256", Use: "sig"}}})
-	})
-	mux.HandleFunc("POST /token", i.token)
-	mux.HandleFunc("GET /userinfo", func(w http.ResponseWriter, r *http.Request) {
-		i.mu.Lock()
-		defer i.mu.Unlock()
-		if i.info != 200 || r.Header.Get("Authorization") != "Bearer access" {
-			w.WriteHeader(max(i.info, 401))
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		json.NewEncoder(w).Encode(i.claims(nil))
-	})
-	i.Server = httptest.NewServer(mux)
-	t.Cleanup(i.Close)
-	return i
-}
-
-func (i *issuer) claims(asked url.Values) map[string]any {
-	return map[string]any{"iss": i.URL, "aud": "rlc", "sub": "u1", "email": "ada@example.com", "email_verified": true, "groups": i.groups,
-		"nonce": asked.Get("nonce"), "iat": time.Now().Unix(), "exp": time.Now().Add(time.Minute).Unix()}
-}
-
-func (i *issuer) sign(t jose.SigningKey, claims map[string]any) string {
-	s, err := jose.NewSigner(t, (&jose.SignerOptions{}).WithHeader("kid", "k"))
-	if err != nil {
-		panic(err)
-	}
-	text, err := jwt.Signed(s).Claims(claims).Serialize()
-	if err != nil {
-		panic(err)
-	}
-	return text
-}
-
-// token answers a code once, to whoever shows the verifier of its challenge.
-func (i *issuer) token(w http.ResponseWriter, r *http.Request) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	asked, ok := i.codes[r.FormValue("code")]
-	delete(i.codes, r.FormValue("code"))
-	sum := sha256.Sum256([]byte(r.FormValue("code_verifier")))
-	if !ok || asked.Get("code_challenge_method") != "S256" || asked.Get("code_challenge") != base64.RawURLEncoding.EncodeToString(sum[:]) {
-		w.WriteHeader(http.StatusBadRequest)
-		w.Write([]byte(`{"error":"invalid_grant"}`))
-		return
-	}
-	claims := i.claims(asked)
-	if i.change != nil {
-		i.change(claims)
-	}
-	id := ""
-	if i.forge != nil {
-		id = i.forge(claims)
-	} else {
-		id = i.sign(jose.SigningKey{Algorithm: jose.ES256, Key: i.key}, claims)
-	}
-	w.Header().Set("Content-Type", "application/json")
-	json.NewEncoder(w).Encode(map[string]any{"access_token": "access", "token_type": "Bearer", "expires_in": 3600, "id_token": id})
-}
-
-// consent is a person's browser at the provider: it returns the code.
-func (i *issuer) consent(t *testing.T, at string) string {
-	t.Helper()
-	u, err := url.Parse(at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	code := rand.Text()
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.codes[code] = u.Query()
-	return code
-}
-
-func (i *issuer) provider(t *testing.T) *identity.OIDC {
+func provider(t *testing.T, i *issuertest.Issuer) *identity.OIDC {
 	t.Helper()
 	o, err := identity.NewOIDC(identity.OIDCConfig{Issuer: i.URL, ClientID: "rlc", RedirectURL: "https://rlc.example.com/login/callback"})
 	if err != nil {
@@ -141,27 +32,37 @@ func (i *issuer) provider(t *testing.T) *identity.OIDC {
 	return o
 }
 
-// enter goes the whole way. verifier is what is shown at the end.
-func (i *issuer) enter(t *testing.T, iss, verifier string) (rlc.SignIn, error) {
+// consent is a person's browser at the provider: it returns the code.
+func consent(t *testing.T, i *issuertest.Issuer, at string) string {
 	t.Helper()
-	o := i.provider(t)
+	u, err := url.Parse(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i.Consent(u)
+}
+
+// enter goes the whole way. verifier is what is shown at the end.
+func enter(t *testing.T, i *issuertest.Issuer, iss, verifier string) (rlc.SignIn, error) {
+	t.Helper()
+	o := provider(t, i)
 	at, err := o.Start(t.Context(), "state", "nonce", "verifier-verifier-verifier-verifier-verifier")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return o.Finish(t.Context(), i.consent(t, at), iss, "nonce", verifier)
+	return o.Finish(t.Context(), consent(t, i, at), iss, "nonce", verifier)
 }
 
 const verifier = "verifier-verifier-verifier-verifier-verifier"
 
 func TestAPersonIsWhoTheProviderVouchesFor(t *testing.T) {
-	i := newIssuer(t)
-	said, err := i.enter(t, "", verifier)
+	i := issuertest.New(t)
+	said, err := enter(t, i, "", verifier)
 	if err != nil || said.Name != "ada@example.com" || !slices.Equal(said.Groups, []string{"team-checkout"}) {
 		t.Errorf("got %q %q, %v", said.Name, said.Groups, err)
 	}
-	i.change = func(c map[string]any) { delete(c, "email") }
-	if said, err := i.enter(t, i.URL, verifier); err != nil || said.Name != "u1" {
+	i.Change = func(c map[string]any) { delete(c, "email") }
+	if said, err := enter(t, i, i.URL, verifier); err != nil || said.Name != "u1" {
 		t.Errorf("without an address: %q, %v", said.Name, err)
 	}
 }
@@ -172,7 +73,7 @@ func TestWhatTheProviderDidNotSayIsRefused(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		change        func(map[string]any)
-		forge         func(*issuer, map[string]any) string
+		forge         func(*issuertest.Issuer, map[string]any) string
 		says          map[string]any
 		iss, verifier string
 	}{
@@ -186,43 +87,43 @@ func TestWhatTheProviderDidNotSayIsRefused(t *testing.T) {
 		{name: "nothing on whether it is verified", change: func(c map[string]any) { delete(c, "email_verified") }},
 		{name: "verified as a text", change: set("email_verified", "true")},
 		{name: "nobody", change: func(c map[string]any) { delete(c, "email"); delete(c, "sub") }},
-		{name: "alg none", forge: func(_ *issuer, c map[string]any) string {
+		{name: "alg none", forge: func(_ *issuertest.Issuer, c map[string]any) string {
 			b, _ := json.Marshal(c)
 			return base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"none"}`)) + "." + base64.RawURLEncoding.EncodeToString(b) + "."
 		}},
-		{name: "signed with the public client id", forge: func(i *issuer, c map[string]any) string {
-			return i.sign(jose.SigningKey{Algorithm: jose.HS256, Key: []byte(strings.Repeat("rlc", 11))}, c)
+		{name: "signed with the public client id", forge: func(i *issuertest.Issuer, c map[string]any) string {
+			return i.Sign(jose.HS256, []byte(strings.Repeat("rlc", 11)), c)
 		}},
-		{name: "another's key", forge: func(i *issuer, c map[string]any) string {
-			return i.sign(jose.SigningKey{Algorithm: jose.ES256, Key: other}, c)
+		{name: "another's key", forge: func(i *issuertest.Issuer, c map[string]any) string {
+			return i.Sign(jose.ES256, other, c)
 		}},
-		{name: "no ID token", forge: func(*issuer, map[string]any) string { return "" }},
+		{name: "no ID token", forge: func(*issuertest.Issuer, map[string]any) string { return "" }},
 		{name: "mix-up: another issuer answers", iss: "https://evil.example"},
 		{name: "mix-up: the issuer should name itself", says: map[string]any{"authorization_response_iss_parameter_supported": true}},
 		{name: "another verifier", verifier: "another-another-another-another-another-another"},
 	} {
-		i := newIssuer(t)
-		i.change, i.says = c.change, c.says
+		i := issuertest.New(t)
+		i.Change, i.Says = c.change, c.says
 		if c.forge != nil {
-			i.forge = func(claims map[string]any) string { return c.forge(i, claims) }
+			i.Forge = func(claims map[string]any) string { return c.forge(i, claims) }
 		}
 		if c.verifier == "" {
 			c.verifier = verifier
 		}
-		if said, err := i.enter(t, c.iss, c.verifier); !errors.Is(err, rlc.ErrRefused) {
+		if said, err := enter(t, i, c.iss, c.verifier); !errors.Is(err, rlc.ErrRefused) {
 			t.Errorf("%s: let in %q, %v", c.name, said.Name, err)
 		}
 	}
 }
 
 func TestACodeIsTakenOnce(t *testing.T) {
-	i := newIssuer(t)
-	o := i.provider(t)
+	i := issuertest.New(t)
+	o := provider(t, i)
 	at, err := o.Start(t.Context(), "state", "nonce", verifier)
 	if err != nil {
 		t.Fatal(err)
 	}
-	code := i.consent(t, at)
+	code := consent(t, i, at)
 	if _, err := o.Finish(t.Context(), code, "", "nonce", verifier); err != nil {
 		t.Fatal(err)
 	}
@@ -232,22 +133,22 @@ func TestACodeIsTakenOnce(t *testing.T) {
 }
 
 func TestTheProviderIsAskedAgain(t *testing.T) {
-	i := newIssuer(t)
-	said, err := i.enter(t, "", verifier)
+	i := issuertest.New(t)
+	said, err := enter(t, i, "", verifier)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := i.provider(t)
-	i.groups = []string{"team-search"}
+	o := provider(t, i)
+	i.Groups = []string{"team-search"}
 	again, err := o.Again(t.Context(), said.Grant)
 	if err != nil || again.Name != "ada@example.com" || !slices.Equal(again.Groups, []string{"team-search"}) {
 		t.Errorf("got %q %q, %v", again.Name, again.Groups, err)
 	}
-	i.info = 401 // the person is gone
+	i.Info = 401 // the person is gone
 	if _, err := o.Again(t.Context(), said.Grant); !errors.Is(err, rlc.ErrRefused) {
 		t.Errorf("a person who is gone: %v", err)
 	}
-	i.info = 503
+	i.Info = 503
 	if _, err := o.Again(t.Context(), said.Grant); !errors.Is(err, rlc.ErrUnavailable) {
 		t.Errorf("a provider that is down: %v", err)
 	}
@@ -255,7 +156,7 @@ func TestTheProviderIsAskedAgain(t *testing.T) {
 		t.Errorf("no grant: %v", err)
 	}
 	i.Close()
-	if _, err := i.provider(t).Start(context.WithoutCancel(t.Context()), "s", "n", verifier); !errors.Is(err, rlc.ErrUnavailable) {
+	if _, err := provider(t, i).Start(context.WithoutCancel(t.Context()), "s", "n", verifier); !errors.Is(err, rlc.ErrUnavailable) {
 		t.Errorf("a provider that is away: %v", err)
 	}
 }
