@@ -70,6 +70,7 @@ func TestCommandsAnswerWithTheirExitCodes(t *testing.T) {
 		{"serve --redis redis://localhost", "RLC_REDIS_FILE=" + whole, 3, "--redis gives one too"},
 		{"serve --config-dir . --strict", "", 3, "are for counters in --redis"},
 		{"serve --config-dir . --redis-ca x.pem", "", 3, "belong to --redis"},
+		{"serve --redis redis://localhost --redis-timeout 2s", "", 3, "--redis-timeout 2s is outside 1ms to 1s"},
 		{"serve --redis rediss://localhost --redis-ca not-there.pem", "", 3, "authorities of Redis: open not-there.pem"},
 		{"serve --redis redis://localhost --strict --local-counters", "", 3, "exclude each other"},
 		{"serve --config-dir . --http off --grpc off", "", 3, "both off"},

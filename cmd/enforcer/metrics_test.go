@@ -19,6 +19,7 @@ var promised = map[string]string{
 	"rlc_enforcer_peak_rate":            "bucket,caller,procedure,service",
 	"rlc_enforcer_snapshot_version":     "",
 	"rlc_enforcer_snapshot_age_seconds": "",
+	"rlc_enforcer_redis_seconds_bucket": "le",
 }
 
 var sample = regexp.MustCompile(`(?m)^(rlc_\w+)(?:\{(.*)\})? \S+$`)
@@ -50,11 +51,14 @@ func TestTheMetricsThatArePromised(t *testing.T) {
 		seen[m[1]] = strings.Join(names, ",")
 	}
 	for name, labels := range promised {
-		kind := "gauge"
+		kind, of := "gauge", strings.TrimSuffix(name, "_bucket")
+		if of != name {
+			kind = "histogram"
+		}
 		if strings.HasSuffix(name, "_total") {
 			kind = "counter"
 		}
-		if got, ok := seen[name]; !ok || got != labels || !strings.Contains(text, "# TYPE "+name+" "+kind+"\n") {
+		if got, ok := seen[name]; !ok || got != labels || !strings.Contains(text, "# TYPE "+of+" "+kind+"\n") {
 			t.Errorf("%s: there %v, labels %q, want %q on a %s", name, ok, got, labels, kind)
 		}
 	}

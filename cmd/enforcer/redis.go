@@ -47,11 +47,13 @@ var (
 		"Tokens held in this process: by so many a limit may be exceeded on its account.", nil, nil)
 	descBreaker = prometheus.NewDesc("rlc_enforcer_redis_breaker_open",
 		"1 while Redis, or a part of it, is not asked because it failed.", nil, nil)
+	descRoundTrips = prometheus.NewDesc("rlc_enforcer_redis_seconds",
+		"How long Redis took to answer, a batch of decisions at a time.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (c redisCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descCalls, descLeased, descOutstanding, descBreaker} {
+	for _, d := range []*prometheus.Desc{descCalls, descLeased, descOutstanding, descBreaker, descRoundTrips} {
 		ch <- d
 	}
 }
@@ -67,4 +69,5 @@ func (c redisCollector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(descLeased, prometheus.GaugeValue, float64(s.Leased))
 	ch <- prometheus.MustNewConstMetric(descOutstanding, prometheus.GaugeValue, float64(s.Outstanding))
 	ch <- prometheus.MustNewConstMetric(descBreaker, prometheus.GaugeValue, open)
+	ch <- prometheus.MustNewConstHistogram(descRoundTrips, s.RoundTrips.Count, s.RoundTrips.Seconds, s.RoundTrips.UpTo)
 }

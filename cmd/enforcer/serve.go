@@ -106,7 +106,7 @@ func (s *server) counter() (*redis.Counter, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := redis.New(redis.Config{URL: s.settings.redis, PasswordFile: s.redisPassword, Prefix: s.redisPrefix, RootCAs: roots, Strict: s.strict, Log: s.log})
+	c, err := redis.New(redis.Config{URL: s.settings.redis, PasswordFile: s.redisPassword, Prefix: s.redisPrefix, RootCAs: roots, Strict: s.strict, Timeout: s.redisTimeout, Log: s.log})
 	if err != nil {
 		return nil, err
 	}
@@ -214,7 +214,8 @@ func (s *server) listen(heard observe, shared bool) (addresses []string, err err
 			return nil, err
 		}
 		c := rls.Config{Enforcer: s.enforcer, Headers: s.responseHeaders, Observe: heard, TLS: tlsConfig, Token: s.token, Log: s.log}
-		if !shared {
+		// Several stages of one decision may each wait for Redis.
+		if c.Deadline = s.redisTimeout * 15 / 8; !shared {
 			c.Deadline = -1 // nothing can be waited for
 		}
 		g, err := rls.New(c)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/openrlc/rlc"
 )
@@ -21,6 +22,7 @@ type settings struct {
 	redis, redisPassword  string // the URL and the file with its password
 	redisPrefix, redisCA  string
 	localCounters, strict bool
+	redisTimeout          time.Duration
 	state, killFile       string
 	name, zone, region    string
 	pagesURL              string
@@ -52,6 +54,7 @@ func (s *settings) flags() *flag.FlagSet {
 	f.StringVar(&s.redis, "redis", "", "`URL` of the Redis that holds shared counters and, without --config-dir, carries snapshots:\nredis://[user:password@]host:port/db, or rediss:// for TLS; RLC_REDIS_FILE names a file with\nthe URL or, beside this flag, with the password")
 	f.BoolVar(&s.localCounters, "local-counters", false, "count in this process only, although there is a Redis")
 	f.BoolVar(&s.strict, "strict", false, "ask Redis for every decision: exact to the request, and no leases for busy keys")
+	f.DurationVar(&s.redisTimeout, "redis-timeout", 8*time.Millisecond, "how long a decision waits for Redis, 1ms to 1s; an answer to Envoy comes within nearly\ntwice that, and Envoy gives up after 20 ms unless it is told otherwise")
 	f.StringVar(&s.state, "state", "", "`folder` for the last good snapshot and overrides; without it nothing outlives a restart")
 	f.StringVar(&s.killFile, "kill-file", "", "`file` that throws kill switches while it exists, looked at each second (default kill in --state)")
 	f.StringVar(&s.name, "name", "", "`name` of this enforcer (default the host's)")
@@ -164,6 +167,8 @@ func (s *settings) check() error {
 		return invalid("--strict and --local-counters are for counters in --redis")
 	case s.redis == "" && (s.redisPrefix != "" || s.redisCA != ""):
 		return invalid("--redis-prefix and --redis-ca belong to --redis")
+	case s.redisTimeout < time.Millisecond || s.redisTimeout > time.Second:
+		return invalid("--redis-timeout %s is outside 1ms to 1s", s.redisTimeout)
 	case s.strict && s.localCounters:
 		return invalid("--strict and --local-counters exclude each other")
 	case s.http == off && s.grpc == off:

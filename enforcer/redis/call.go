@@ -319,6 +319,8 @@ func (c *Counter) run(ctx context.Context, client rueidis.Client, calls []query,
 // do sends commands, in one packet to each server.
 func (c *Counter) do(ctx context.Context, client rueidis.Client, commands []rueidis.Completed) []rueidis.RedisResult {
 	c.sent.Add(uint64(len(commands)))
+	began := time.Now()
+	defer func() { c.times.add(time.Since(began)) }()
 	if len(commands) == 1 {
 		return []rueidis.RedisResult{client.Do(ctx, commands[0])}
 	}

@@ -80,6 +80,7 @@ type Counter struct {
 	sent   atomic.Uint64  // script calls
 	ahead  atomic.Int64   // Redis's clock less the callers', microseconds, as of the last answer
 
+	times    times // of round trips
 	breakers [breakers]breaker
 	restarts restarts
 	keys     keys
@@ -205,11 +206,12 @@ type Stats struct {
 	Outstanding int64  // those tokens: by so many a limit may be exceeded on this node's account
 	Measured    int    // keys whose rate is known
 	Open        bool   // a breaker is open: some or all counters are not asked
+	RoundTrips  RoundTrips
 }
 
 // Stats looks at every key that is measured; it is meant for scrapes.
 func (c *Counter) Stats() Stats {
-	s := Stats{Calls: c.sent.Load()}
+	s := Stats{Calls: c.sent.Load(), RoundTrips: c.times.roundTrips()}
 	for _, k := range c.keys.all() {
 		s.Measured++
 		if n := k.held(); n > 0 {
