@@ -3,6 +3,7 @@ package enforcer
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -161,10 +162,11 @@ func (e *Enforcer) answer(ctx context.Context, r *Request, d *Decision) {
 // decide charges and counts a request whose route is known.
 func (e *Enforcer) decide(ctx context.Context, t *route, r *Request, at instant, d *Decision) {
 	cost := min(max(r.Cost, 1), rlc.MaxRate)
-	if t.overrides != nil && t.overridden(d, at, r.Peek) {
+	// Where overrides match, the loop does not decide alone.
+	if t.alone.handle != nil && !r.Peek && e.byRatio(t, cost, at, d) {
 		return
 	}
-	if t.alone.handle != nil && !r.Peek && e.byRatio(t, cost, at, d) {
+	if t.overrides != nil && t.overridden(d, at, r.Peek) {
 		return
 	}
 	var h *held
@@ -236,7 +238,7 @@ func (e *Enforcer) newRoute(l *loaded, s *active, r *Request, values []string, h
 	}
 	t := e.build(l, s, attrs, r.Peek)
 	t.hash = h
-	t.setValues(values)
+	t.setValues(slices.Clone(values))
 	if !r.Peek {
 		l.routes.put(t)
 	}

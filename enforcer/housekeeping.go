@@ -104,11 +104,7 @@ func (e *Enforcer) busy(l *loaded) map[*counts]map[labels]uint64 {
 		}
 		attrs := make(rlc.Attributes, len(r.service.attrs))
 		for j, name := range r.service.attrs {
-			if j < len(r.first) {
-				attrs[name] = r.first[j]
-			} else {
-				attrs[name] = r.more[j-len(r.first)]
-			}
+			attrs[name] = r.values[j]
 		}
 		s := r.service.service
 		out[b][s.labels(r.quota, e.conceal(s, attrs))] += n

@@ -63,12 +63,13 @@ func (r *ratio) ask(w *world, st *stage, at instant, n int64, peek bool, v *verd
 	} else {
 		by = r.handle.Take(r.class, uint64(n), at.draw)
 	}
-	if !r.handle.Directed() {
+	room := r.handle.Room()
+	if room < 0 {
 		return false
 	}
 	var t gcra.Tally
 	if by == loop.Admitted {
-		t.Remaining = r.handle.Room()
+		t.Remaining = room
 	} else {
 		t.Add(by, gcra.Verdict{Wait: retryRatio})
 	}
@@ -110,12 +111,12 @@ func (t *route) byLoop() alone {
 // does nothing and reports false where the loop has said nothing yet.
 func (e *Enforcer) byRatio(t *route, cost int64, at instant, d *Decision) bool {
 	a := &t.alone
-	if !a.handle.Directed() {
+	room := a.handle.Room()
+	if room < 0 {
 		return false
 	}
 	by := a.handle.Draw(a.class, uint64(cost*a.cost))
 	if by == loop.Admitted {
-		room := a.handle.Room()
 		d.Bucket, d.Key = t.quota.Name, t.key
 		d.Limit, d.Remaining = a.limit, room
 		if a.enforce {

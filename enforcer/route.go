@@ -19,23 +19,32 @@ import (
 // an enforcing one decides, and a trace replayed in shadow has as many virtual
 // drops as it has drops once everything enforces.
 type route struct {
-	// What every decision reads stands in two cache lines.
-	hash    uint64 // of what follows
+	// What most decisions read stands in two cache lines that lie side by side.
 	service *active
-	first   [2]string     // values of service.attrs, as many as there are
-	quota   *bucket       // the quota bucket, or service.unmatched
-	key     rlc.Key       // sensitive values are hashed
-	series  *series       // nil for a route that only looks
-	alone   alone         // where the loop decides alone
-	noted   bool          // something is counted beside series
-	seen    atomic.Uint64 // requests counted under Other since the last ranking
+	quota   *bucket          // the quota bucket, or service.unmatched
+	key     rlc.Key          // sensitive values are hashed
+	series  *series          // nil for a route that only looks
+	alone   alone            // where the loop decides alone
+	noted   bool             // something is counted beside series
+	long    bool             // the values are not in text
+	sizes   [fewValues]uint8 // of the values in text
+	text    [textSize]byte   // the values of service.attrs, one after another
+	seen    atomic.Uint64    // requests counted under Other since the last ranking
 
 	*course
 }
 
+// How many values stand in a route itself, and their bytes. They make it two
+// cache lines long.
+const (
+	fewValues = 4
+	textSize  = 42 // 128 bytes in all
+)
+
 // course is the rest of a route.
 type course struct {
-	more       []string // values beyond the first ones
+	hash       uint64   // of service and values
+	values     []string // of service.attrs
 	strange    bool     // without a bucket, a caller or a quota: the identity breaker's
 	noQuota    []*counts
 	caps       []*bucket   // every cap that matches and is not turned off, and limit overrides
@@ -64,10 +73,19 @@ func (t *route) see(n uint64) {
 	}
 }
 
-// setValues makes the route that of requests with these attribute values.
+// setValues makes the route that of requests with these attribute values. The
+// slice is kept.
 func (t *route) setValues(values []string) {
-	n := copy(t.first[:], values)
-	t.more = append([]string(nil), values[n:]...)
+	t.values = values
+	at := 0
+	for i, v := range values {
+		if i == fewValues || at+len(v) > textSize {
+			t.long = true
+			return
+		}
+		t.sizes[i] = uint8(len(v))
+		at += copy(t.text[at:], v)
+	}
 }
 
 // is reports whether the route is that of a service's requests with these
@@ -76,12 +94,17 @@ func (t *route) is(s *active, values []string) bool {
 	if t.service != s {
 		return false
 	}
-	for i, v := range values[:min(len(values), len(t.first))] {
-		if v != t.first[i] {
+	if t.long {
+		return slices.Equal(t.values, values)
+	}
+	rest := t.text[:]
+	for i, v := range values {
+		if n := int(t.sizes[i&(fewValues-1)]); n != len(v) || string(rest[:n]) != v {
 			return false
 		}
+		rest = rest[len(v):]
 	}
-	return len(values) <= len(t.first) || slices.Equal(values[len(t.first):], t.more)
+	return true
 }
 
 // asIfPrefix sets the counters of the world in which all enforce apart. No
@@ -120,17 +143,28 @@ type routes struct {
 
 // places is an open hash table; its length is a power of two. A place once
 // taken stays so, so that a search may end at a free one.
-type places []atomic.Pointer[route]
+type places []spot
 
-func (p places) at(h uint64, probe int) *atomic.Pointer[route] {
+// spot is a place. A search that passes over a route does not touch it.
+type spot struct {
+	hash  atomic.Uint64 // of the route, written after it; 0: free
+	route atomic.Pointer[route]
+}
+
+func (s *spot) set(r *route) {
+	s.route.Store(r)
+	s.hash.Store(r.hash)
+}
+
+func (p places) at(h uint64, probe int) *spot {
 	return &p[(h+uint64(probe))&uint64(len(p)-1)]
 }
 
 // add puts a route into a free place and reports whether there was one.
 func (p places) add(r *route) bool {
 	for i := range routeProbes {
-		if at := p.at(r.hash, i); at.Load() == nil {
-			at.Store(r)
+		if at := p.at(r.hash, i); at.hash.Load() == 0 {
+			at.set(r)
 			return true
 		}
 	}
@@ -139,14 +173,15 @@ func (p places) add(r *route) bool {
 
 func (c *routes) init() { c.seed = maphash.MakeSeed() }
 
-// hash mixes the service and the values that its decisions depend on.
+// hash mixes the service and the values that its decisions depend on. It is never
+// 0.
 func (c *routes) hash(s *active, values []string) uint64 {
 	h := s.salt
 	for _, v := range values {
 		h = (h ^ maphash.String(c.seed, v)) * 0x9E3779B97F4A7C15
 		h ^= h >> 32
 	}
-	return h
+	return max(h, 1)
 }
 
 // get finds a cached route, or nil.
@@ -156,12 +191,14 @@ func (c *routes) get(h uint64, s *active, values []string) *route {
 		return nil
 	}
 	for i := range routeProbes {
-		r := all.at(h, i).Load()
-		if r == nil {
+		at := all.at(h, i)
+		switch at.hash.Load() {
+		case h:
+			if r := at.route.Load(); r.is(s, values) {
+				return r
+			}
+		case 0:
 			return nil
-		}
-		if r.hash == h && r.is(s, values) {
-			return r
 		}
 	}
 	return nil
@@ -178,7 +215,7 @@ func (c *routes) put(r *route) {
 	}
 	for !all.add(r) {
 		if len(*all) >= routesMost {
-			all.at(r.hash, int(r.hash>>32%routeProbes)).Store(r)
+			all.at(r.hash, int(r.hash>>32%routeProbes)).set(r)
 			return
 		}
 		all = c.grow(all)
@@ -196,7 +233,7 @@ func (c *routes) grow(from *places) *places {
 	to := make(places, 2*len(*from))
 	c.held = 0
 	for i := range *from {
-		if r := (*from)[i].Load(); r != nil && to.add(r) {
+		if r := (*from)[i].route.Load(); r != nil && to.add(r) {
 			c.held++
 		}
 	}
@@ -219,7 +256,7 @@ func (c *routes) each(f func(*route)) {
 		return
 	}
 	for i := range *all {
-		if r := (*all)[i].Load(); r != nil {
+		if r := (*all)[i].route.Load(); r != nil {
 			f(r)
 		}
 	}

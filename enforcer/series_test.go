@@ -2,6 +2,8 @@ package enforcer
 
 import (
 	"fmt"
+	"reflect"
+	"strings"
 	"sync"
 	"testing"
 
@@ -146,7 +148,7 @@ func TestRoutesAreBoundedAndFoundAgain(t *testing.T) {
 	}
 	first(Admit)
 	for i := range uint64(2 * routesMost) {
-		l.routes.put(&route{hash: i * 0x9E3779B97F4A7C15, course: &course{}})
+		l.routes.put(&route{course: &course{hash: max(i*0x9E3779B97F4A7C15, 1)}})
 	}
 	n := 0
 	l.routes.each(func(*route) { n++ })
@@ -156,6 +158,34 @@ func TestRoutesAreBoundedAndFoundAgain(t *testing.T) {
 	// Where a route was dropped, the next one leads to the same counter.
 	l.routes.clear()
 	first(Drop)
+}
+
+// A route is a pair of cache lines, which processors fetch together; names that
+// do not fit are found all the same.
+func TestARouteIsTwoCacheLines(t *testing.T) {
+	if size := reflect.TypeFor[route]().Size(); size != 128 {
+		t.Errorf("%d bytes, want 128", size)
+	}
+	s := &active{service: &service{}}
+	short, exact, long := "a", strings.Repeat("b", textSize-1), strings.Repeat("c", textSize+1)
+	var all [][]string
+	for _, first := range []string{"", short, exact, long} {
+		for _, second := range []string{"", short, exact, long} {
+			all = append(all, []string{first, second}, []string{first, second, "", "x", "y"})
+		}
+	}
+	for i, values := range all {
+		r := &route{service: s, course: &course{}}
+		r.setValues(values)
+		for j, other := range all {
+			if len(values) == len(other) && r.is(s, other) != (i == j) {
+				t.Errorf("%q is taken for %q: %v", other, values, i != j)
+			}
+		}
+		if r.is(&active{}, values) {
+			t.Errorf("%q of another service is taken for this one's", values)
+		}
+	}
 }
 
 func TestDecidingACachedRouteAllocatesNothing(t *testing.T) {

@@ -297,7 +297,7 @@ func TestABusyHandleCountsInStripesAndLosesNothing(t *testing.T) {
 	}{
 		{busy, 4, [Classes]uint64{Normal: 2500}, []uint64{0}},
 		{quiet, 0, [Classes]uint64{Batch: 2}, []uint64{0}},
-		{long, 1, [Classes]uint64{Critical: 2}, []uint64{0, 0, 0, 0, 0, 0}},
+		{long, 0, [Classes]uint64{Critical: 2}, []uint64{0, 0, 0, 0, 0, 0}},
 	} {
 		var offered [Classes]uint64
 		dropped := make([]uint64, len(x.dropped))
@@ -309,6 +309,13 @@ func TestABusyHandleCountsInStripesAndLosesNothing(t *testing.T) {
 		if offered != x.offered || !slices.Equal(dropped, x.dropped) || n != x.stripes {
 			t.Errorf("%v: offered %v, dropped %v in %d stripes, want %v, %v in %d", x.h.path, offered, dropped, n, x.offered, x.dropped, x.stripes)
 		}
+	}
+}
+
+// What a decision touches is one cache line.
+func TestAHandleIsACacheLine(t *testing.T) {
+	if size := reflect.TypeFor[Handle]().Size(); size != 64 {
+		t.Errorf("%d bytes, want 64", size)
 	}
 }
 

@@ -12,21 +12,26 @@ const Admitted = -1
 
 // Handle is the hot path of one path of buckets: it counts a request and
 // decides it. It is safe for use by many goroutines, takes no lock, reads no
-// clock and allocates nothing.
+// clock and allocates nothing. What a decision touches is one cache line, so
+// that thousands of handles in turn stay near the processor.
 type Handle struct {
-	keep  [Classes]atomic.Uint64  // the share kept by the whole path, × 2³²; 0: look closer
-	room  atomic.Int64            // that of the path's first bucket, requests
-	known atomic.Bool             // there is a directive for every bucket of the path
-	seed  uint32                  // of Draw
-	wide  atomic.Pointer[stripes] // counts instead of own once it is there
-	own   [perLine]atomic.Uint64  // one stripe beside what a decision reads
+	keep    [Classes]atomic.Uint32  // the share kept by the whole path, × 2³²; 0: look closer
+	seed    uint32                  // of Draw
+	room    atomic.Int64            // that of the path's first bucket, requests; < 0: a bucket has no directive
+	wide    atomic.Pointer[stripes] // counts from when it is there, beside what own and dropped have
+	own     [Classes]atomic.Uint64  // offered requests per class
+	details                         // of the rest of a handle
+}
 
-	client *Client
-	path   Path
-	chain  atomic.Pointer[[]*bucket] // replaced when a parked handle comes back
-	parked atomic.Bool               // not reported; the next request makes it so
-	report reporting
-	_      [32]byte // makes the size a multiple of a cache line's
+type details = *handleDetails
+
+type handleDetails struct {
+	client  *Client
+	path    Path
+	chain   atomic.Pointer[[]*bucket] // replaced when a parked handle comes back
+	dropped []atomic.Uint64           // requests per position
+	parked  atomic.Bool               // not reported; the next request makes it so
+	report  reporting
 }
 
 // stripes are counters that processors share without waiting for each other.
@@ -40,8 +45,7 @@ type stripes struct {
 // always is the threshold that every draw is below.
 const always = 1 << 32
 
-// perLine is the counters in a cache line; a stripe of stripes fills whole
-// lines.
+// perLine is the counters in a cache line; a stripe fills whole lines.
 const perLine = 8
 
 // busy is the rate, in requests/s, from which a handle's processors would wait
@@ -49,11 +53,8 @@ const perLine = 8
 const busy = 10_000
 
 func newHandle(c *Client, p Path, chain *[]*bucket) *Handle {
-	h := &Handle{client: c, path: p, seed: rand.Uint32()}
+	h := &Handle{seed: rand.Uint32(), details: &handleDetails{client: c, path: p, dropped: make([]atomic.Uint64, len(p))}}
 	h.chain.Store(chain)
-	if Classes+len(p) > perLine {
-		h.widen(1)
-	}
 	return h
 }
 
@@ -62,15 +63,6 @@ func newHandle(c *Client, p Path, chain *[]*bucket) *Handle {
 func (h *Handle) widen(n int) {
 	stride := (Classes + len(h.path) + perLine - 1) / perLine * perLine
 	h.wide.Store(&stripes{counts: make([]atomic.Uint64, stride*n), stride: uint64(stride), mask: uint64(n - 1)})
-}
-
-// stripe is where a request with a draw is counted.
-func (h *Handle) stripe(draw uint64) []atomic.Uint64 {
-	if w := h.wide.Load(); w != nil {
-		at := (draw & w.mask) * w.stride
-		return w.counts[at : at+w.stride]
-	}
-	return h.own[:]
 }
 
 func (h *Handle) buckets() []*bucket { return *h.chain.Load() }
@@ -92,7 +84,7 @@ func (h *Handle) Draw(c Class, n uint64) int {
 		return h.Take(c, n, rand.Uint64())
 	}
 	draw := mix(uint64(h.seed)<<32 + uint64(c)<<24 + h.own[c].Add(n)*0x9E3779B97F4A7C15)
-	if draw>>32 < h.keep[c].Load() {
+	if uint32(draw>>32) < h.keep[c].Load() {
 		return Admitted
 	}
 	return h.refuse(c, n, draw)
@@ -119,7 +111,7 @@ func (h *Handle) Take(c Class, n, draw uint64) int {
 	} else {
 		h.own[c].Add(n)
 	}
-	if draw>>32 < h.keep[c].Load() {
+	if uint32(draw>>32) < h.keep[c].Load() {
 		return Admitted
 	}
 	return h.refuse(c, n, draw)
@@ -142,7 +134,7 @@ func (h *Handle) Look(c Class, draw uint64) int {
 	if c >= Classes {
 		c = Normal
 	}
-	if draw>>32 < h.keep[c].Load() {
+	if uint32(draw>>32) < h.keep[c].Load() {
 		return Admitted
 	}
 	kept := 1.0
@@ -162,10 +154,11 @@ func (h *Handle) Look(c Class, draw uint64) int {
 
 // Directed reports whether every bucket of the path has a directive. A request
 // whose path has none is counted and forwarded.
-func (h *Handle) Directed() bool { return h.known.Load() }
+func (h *Handle) Directed() bool { return h.room.Load() >= 0 }
 
 // Room is how many requests the path's first bucket could take in the next
-// second beyond what is offered, as was last told; 0 where it is at its limit.
+// second beyond what is offered, as was last told; 0 where it is at its limit,
+// and less where the path is not Directed.
 func (h *Handle) Room() int64 { return h.room.Load() }
 
 // refuse finds which bucket refuses, if any does after all.
@@ -193,51 +186,70 @@ func (h *Handle) refuse(c Class, n, draw uint64) int {
 			break
 		}
 	}
-	if by != Admitted {
-		h.stripe(draw)[Classes+by].Add(n)
+	if by == Admitted {
+		return by
+	}
+	if w := h.wide.Load(); w != nil {
+		w.counts[(draw&w.mask)*w.stride+uint64(Classes+by)].Add(n)
+	} else {
+		h.dropped[by].Add(n)
 	}
 	return by
 }
 
-// read sums the stripes into offered and dropped.
+// read sums what was counted into offered and dropped.
 func (h *Handle) read(offered *[Classes]uint64, dropped []uint64) {
-	*offered = [Classes]uint64{}
-	clear(dropped)
-	add := func(stripe []atomic.Uint64) {
+	for c := range offered {
+		offered[c] = h.own[c].Load()
+	}
+	for i := range dropped {
+		dropped[i] = h.dropped[i].Load()
+	}
+	w := h.wide.Load()
+	if w == nil {
+		return
+	}
+	for i := uint64(0); i <= w.mask; i++ {
+		stripe := w.counts[i*w.stride : (i+1)*w.stride]
 		for c := range offered {
 			offered[c] += stripe[c].Load()
 		}
-		for i := range dropped[:min(len(dropped), len(stripe)-Classes)] {
+		for i := range dropped {
 			dropped[i] += stripe[Classes+i].Load()
-		}
-	}
-	add(h.own[:])
-	if w := h.wide.Load(); w != nil {
-		for i := uint64(0); i <= w.mask; i++ {
-			add(w.counts[i*w.stride : (i+1)*w.stride])
 		}
 	}
 }
 
 // set computes the thresholds from the buckets' shares.
 func (h *Handle) set() {
-	if chain := h.buckets(); len(chain) > 0 {
-		h.room.Store(chain[0].room)
+	chain := h.buckets()
+	room := int64(unknown)
+	if len(chain) > 0 {
+		room = chain[0].room
 	}
-	closer, known := h.parked.Load(), len(h.path) == len(h.buckets())
-	for _, b := range h.buckets() {
+	closer := h.parked.Load()
+	if len(h.path) != len(chain) {
+		room = unknown
+	}
+	for _, b := range chain {
 		closer = closer || b.local.on.Load()
-		known = known && b.known
+		if !b.known {
+			room = unknown
+		}
 	}
-	h.known.Store(known)
+	h.room.Store(room)
 	for c := range h.keep {
 		if closer {
 			h.keep[c].Store(0)
 			continue
 		}
-		h.keep[c].Store(threshold(h.Keep(Class(c))))
+		// The very highest draw looks closer, where nothing is dropped.
+		h.keep[c].Store(uint32(min(threshold(h.Keep(Class(c))), always-1)))
 	}
 }
+
+// unknown is the room of a path of which the loop has not said everything.
+const unknown = -1
 
 // threshold is a share of the draws.
 func threshold(k float64) uint64 { return uint64(math.Round(k * always)) }
