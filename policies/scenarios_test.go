@@ -172,6 +172,21 @@ func TestScenario7AFloodOverTwoMidnightsIsNotRecurrent(t *testing.T) {
 	}
 }
 
+func TestScenario7AFloodThatHasJustEndedIsNoNewLevel(t *testing.T) {
+	now := time.Date(2026, 11, 26, 14, 0, 0, 0, time.UTC) // a Thursday
+	for _, ago := range []time.Duration{4 * hour, 6 * hour, 11 * hour} {
+		for _, long := range []time.Duration{26 * hour, 40 * hour} {
+			h := recorded(now, 28, storm(now.Add(-ago-long), long, 6))
+			est, c := run{now: now, history: h, current: quota(130)}.propose(t)
+			near(t, "estimate", est.Limit.Rate, 130)
+			wantLimit(t, c, 130, 260)
+			if len(est.Flags) == 0 {
+				t.Errorf("%s that ended %s ago are not shown", long, ago)
+			}
+		}
+	}
+}
+
 func TestScenario8ALevelShiftThreeDaysOldIsReachedWithinTwoRuns(t *testing.T) {
 	thursday := time.Date(2026, 11, 26, 2, 0, 0, 0, time.UTC)
 	shift := time.Date(2026, 11, 23, 2, 0, 0, 0, time.UTC)

@@ -97,8 +97,8 @@ func clean(in rlc.Input, hours []rlc.Hour) *weeks {
 }
 
 // findShift looks for a new level: over the last 24 present hours that are
-// busy enough, the median of max / ref is at least 1.5. The whole run of such
-// windows that reaches now is the new regime.
+// busy enough, the median of max / ref is at least 1.5, and over the last three it
+// still is. The whole run of such windows that reaches now is the new regime.
 func (w *weeks) findShift() {
 	var ratios []float64
 	var at []time.Time
@@ -107,6 +107,9 @@ func (w *weeks) findShift() {
 			ratios = append(ratios, float64(h.Max)/w.season.Ref(h.Start))
 			at = append(at, h.Start)
 		}
+	}
+	if n := len(ratios); n < 24 || stat.Median(ratios[n-3:]) < shifted { // whatever it was, it has ended
+		return
 	}
 	first := -1
 	for end := len(ratios); end >= 24 && stat.Median(ratios[end-24:end]) >= shifted; end-- {
