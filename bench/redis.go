@@ -35,7 +35,7 @@ func shared(decisions int) {
 	ctx := context.Background()
 	admin := connect(addr)
 	defer admin.Close()
-	ours := func(strict bool) func(int) {
+	ours := func(strict bool, keys int) func(int) {
 		c, err := redis.New(redis.Config{URL: "redis://" + addr, Strict: strict, Prefix: "bench" + strconv.FormatBool(strict) + ":", Timeout: time.Second})
 		must(err)
 		go func() { _ = c.Run(ctx) }() // as long as the program
@@ -43,7 +43,7 @@ func shared(decisions int) {
 		must(err)
 		sets := make([]interface {
 			Take(context.Context, int64, int64) (gcra.Tally, error)
-		}, 1000)
+		}, keys)
 		for i := range sets {
 			sets[i] = c.Set([]gcra.Charge{{Bucket: "b", Key: strconv.Itoa(i), Limit: limit}})
 		}
@@ -58,8 +58,9 @@ func shared(decisions int) {
 		{"INCR alone (the floor)", func() func(int) {
 			return func(i int) { must(admin.Incr(ctx, "incr"+strconv.Itoa(i%1000)).Err()) }
 		}},
-		{"rlc: strict token bucket", func() func(int) { return ours(true) }},
-		{"rlc: leased token bucket", func() func(int) { return ours(false) }},
+		{"rlc: strict token bucket", func() func(int) { return ours(true, 1000) }},
+		// A key is leased once a node is asked for it 200 times a second.
+		{"rlc: leased token bucket, 8 keys", func() func(int) { return ours(false, 8) }},
 		{"redis_rate", func() func(int) {
 			limit := redis_rate.Limit{Rate: 1e6, Burst: 1e6, Period: time.Second}
 			return func(i int) {

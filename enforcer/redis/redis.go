@@ -40,9 +40,8 @@ type Config struct {
 
 	// Timeout is the deadline of a decision, all of it; default 8 ms.
 	Timeout time.Duration
-	// InFlight bounds the calls whose answers are awaited at one time, and with
-	// them the goroutines; default 512, at most 1,000. Who finds no room waits
-	// for it until the deadline.
+	// InFlight bounds the calls whose answers are awaited at one time; default
+	// 512, at most 1,000. Who finds no room waits for it until the deadline.
 	InFlight int
 
 	// Strict asks Redis for every decision, so that a limit is exact to the
