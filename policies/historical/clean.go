@@ -73,7 +73,7 @@ func clean(in rlc.Input, hours []rlc.Hour) *weeks {
 		return w
 	}
 	w.findShift()
-	var candidates []int
+	var far, candidates []int // hours far above usual, and those of them that do not come back
 	for i, h := range hours {
 		if w.marks[i] == excluded || stat.Overlaps(in.Count, h.Start) || float64(h.Max) <= spike*w.season.Reach(h.Start) {
 			continue
@@ -81,13 +81,14 @@ func clean(in rlc.Input, hours []rlc.Hour) *weeks {
 		if !w.since.IsZero() && !h.Start.Before(w.since) {
 			continue
 		}
+		far = append(far, i)
 		if w.comesBack(i) {
 			w.recurrent++
 			continue
 		}
 		candidates = append(candidates, i)
 	}
-	w.findRise(candidates)
+	w.findRise(far, candidates)
 	for _, i := range candidates {
 		if !w.young || hours[i].Start.Before(w.now.Add(-day)) {
 			w.marks[i] = spiky
@@ -126,23 +127,23 @@ func (w *weeks) findShift() {
 }
 
 // findRise looks for a level that is too young to fill half of a window: hours
-// far above usual, at most a pause apart, the last of them not longer ago than
-// that, and one of the last three hours still up. Nobody can tell a storm from a
-// shift then. One that has not yet lasted for a pause is a spike like any other:
-// most storms end before they could teach a limit.
-func (w *weeks) findRise(candidates []int) {
+// far above usual, at most a pause apart, that began in the last day, some of them
+// not come back, and one of the last three hours still up. Nobody can tell a storm
+// from a shift then. One that has not yet lasted for a pause is a spike like any
+// other: most storms end before they could teach a limit.
+func (w *weeks) findRise(far, candidates []int) {
 	if !w.since.IsZero() {
 		return
 	}
 	since := w.now
-	for _, i := range slices.Backward(candidates) {
+	for _, i := range slices.Backward(far) {
 		start := w.hours[i].Start
 		if since.Sub(start) > pause || start.Before(w.now.Add(-day)) {
 			break
 		}
 		since = start
 	}
-	if w.now.Sub(since) < pause {
+	if n := len(candidates); n == 0 || w.hours[candidates[n-1]].Start.Before(since) || w.now.Sub(since) < pause {
 		return
 	}
 	for k := max(0, len(w.hours)-3); k < len(w.hours); k++ {
