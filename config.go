@@ -163,6 +163,7 @@ type Profile struct {
 	Refused    string                     // PromQL: what another limiter dropped; "" for none
 	Healthy    string                     // PromQL: has a sample where the service is healthy; "" for unknown
 	Complete   string                     // PromQL: share of targets that report; "" for unknown
+	Peaks      string                     // PromQL: highest one-second rate since the step before; "" where nobody counts by the second
 }
 
 // AttributeSource says which metric labels and which descriptor carry an

@@ -26,7 +26,7 @@ func TestTheDocumentedExamplesAreValid(t *testing.T) {
 	}
 	first, policy, buckets, profile, quotas := found[0], found[1], found[2], found[3], found[4]
 	policy = "apiVersion: rlc/v1\nkind: ServicePolicy\n" + strings.Replace(policy, "buckets: […]                     # required\n", buckets, 1)
-	for _, key := range []string{"refused", "healthy", "complete"} {
+	for _, key := range []string{"refused", "healthy", "complete", "peaks"} {
 		profile = strings.Replace(profile, key+": …", key+`: x{service="${service}"}`, 1)
 	}
 	for name, files := range map[string]rlc.Files{

@@ -35,6 +35,8 @@ func BuiltinProfiles() map[string]*rlc.Profile {
 				`rlc:enforcer_requests:rate1m{service="${service}"}`,
 				`sum by (caller, procedure) (rate(rlc_enforcer_requests_total{service="${service}"}[1m]))`,
 			},
+			// Each enforcer shows its own: together they were never above the sum.
+			Peaks: `sum by (caller, procedure) (rlc_enforcer_peak_rate{service="${service}"})`,
 		},
 		{
 			Name: "grpc",
@@ -229,6 +231,7 @@ func (d *doc) history(n *yaml.Node, profile *rlc.Profile) {
 	profile.Refused = d.query(o.get("refused"), "refused")
 	profile.Healthy = d.query(o.get("healthy"), "healthy")
 	profile.Complete = d.query(o.get("complete"), "complete")
+	profile.Peaks = d.query(o.get("peaks"), "peaks")
 	o.done()
 }
 

@@ -85,11 +85,12 @@ func (r *repo) Stale(_ context.Context, service string) (string, error) {
 // where there is no sample.
 type history struct {
 	mu      sync.Mutex
-	series  map[string]func(time.Time) float64 // "service bucket" or "service bucket key"
-	problem map[string]rlc.HistoryProblem      // by the same names
-	err     map[string]error                   // by service
-	reads   int                                // services read
-	block   bool                               // reads hang until they are cancelled
+	series  map[string]func(time.Time) float64  // "service bucket" or "service bucket key"
+	problem map[string]rlc.HistoryProblem       // by the same names
+	seconds map[string]func(time.Time) rlc.Rate // the highest second of the hour that starts then
+	err     map[string]error                    // by service
+	reads   int                                 // services read
+	block   bool                                // reads hang until they are cancelled
 }
 
 func (h *history) Service(ctx context.Context, req rlc.HistoryRequest, yield func(rlc.Series) error) error {
@@ -118,6 +119,11 @@ func (h *history) Service(ctx context.Context, req rlc.HistoryRequest, yield fun
 			values[i] = h.series[name](start.Add(time.Duration(i) * minute))
 		}
 		s.History = stat.Summarise(minute, start, values)
+		if second := h.seconds[name]; second != nil {
+			for i := range s.History.Hours {
+				s.History.Hours[i].Second = second(s.History.Hours[i].Start)
+			}
+		}
 		if p, ok := h.problem[name]; ok {
 			s.History.Problems = append(s.History.Problems, p)
 		}

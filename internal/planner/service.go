@@ -365,6 +365,9 @@ func (j *job) decide(ctx context.Context, t *target, of rlc.Change, h rlc.Histor
 	if err == nil {
 		est, err = t.policy.Propose(ctx, in)
 	}
+	if err == nil {
+		witness(&est, in)
+	}
 	if err == nil && amend != nil {
 		amend(&est)
 	}
@@ -470,6 +473,9 @@ func fingerprint(in rlc.Input, e policies.Evidence) string {
 		}
 		for _, n := range []int{x.Present, x.Expected, x.Partial, unhealthy, int(x.Start.Unix())} {
 			buf = binary.LittleEndian.AppendUint64(buf, uint64(n))
+		}
+		if x.Second > 0 {
+			buf = binary.LittleEndian.AppendUint64(buf, math.Float64bits(float64(x.Second)))
 		}
 		sum.Write(buf)
 	}

@@ -62,11 +62,14 @@ func (rd *reading) readChunk(ctx context.Context, from, to time.Time) error {
 		return err
 	}
 	if first, last := from.Truncate(time.Hour), to.Truncate(time.Hour); rd.drops != "" && first.Before(last) {
-		return rd.each(ctx, rd.drops, first, last, time.Hour, 0, func(m model.Matrix) error {
+		err := rd.each(ctx, rd.drops, first, last, time.Hour, 0, func(m model.Matrix) error {
 			return rd.dropped(ctx, m)
 		})
+		if err != nil {
+			return err
+		}
 	}
-	return nil
+	return rd.readPeaks(ctx, from, to)
 }
 
 // each evaluates expr over the steps of [from, to), in as many queries as it

@@ -75,9 +75,16 @@ func (rd *reading) finish(ctx context.Context) error {
 		keys, days = keys[:0], days[:0]
 		return nil
 	}
-	add := func(s *series, sketch rlc.SeriesDay) {
-		if !s.saved {
-			keys, s.saved = append(keys, s.SeriesKey), true
+	// A day that was saved gives its room to a later one.
+	used := func() rlc.SeriesDay {
+		if len(days) == cap(days) {
+			return rlc.SeriesDay{}
+		}
+		return days[:len(days)+1][len(days)]
+	}
+	add := func(s rlc.SeriesKey, sketch rlc.SeriesDay) {
+		if !rd.saved[s.ID] {
+			keys, rd.saved[s.ID] = append(keys, s), true
 		}
 		days = append(days, sketch)
 	}
@@ -93,13 +100,20 @@ func (rd *reading) finish(ctx context.Context) error {
 			// Only the bucket's sum tells how far reading has come: a key
 			// without samples today has no day.
 			if end.After(d.start) && (s == b.whole || s.begun) {
-				sketch, err := rd.sketch(ctx, s, end)
+				sketch, err := rd.sketch(ctx, s, end, used())
 				if err != nil {
 					return err
 				}
-				add(s, sketch)
+				add(s.SeriesKey, sketch)
 			}
-			s.begun, s.drops = false, nil
+			if end.After(d.start) && s.seconds != nil {
+				key, peaks, err := rd.secondsDay(ctx, s, end)
+				if err != nil {
+					return err
+				}
+				add(key, peaks)
+			}
+			s.begun, s.drops, s.seconds = false, nil, nil
 			if len(days) >= batch {
 				if err := flush(); err != nil {
 					return err
@@ -108,20 +122,21 @@ func (rd *reading) finish(ctx context.Context) error {
 		}
 	}
 	if rd.end.IsZero() || rd.end.After(d.start) {
-		add(rd.line, rd.sourceDay())
+		add(rd.line.SeriesKey, rd.sourceDay())
 	}
 	return flush()
 }
 
-// sketch is today's day of a series, of what was read before end.
-func (rd *reading) sketch(ctx context.Context, s *series, end time.Time) (rlc.SeriesDay, error) {
+// sketch is today's day of a series, of what was read before end, in the room of
+// one that is not needed any more.
+func (rd *reading) sketch(ctx context.Context, s *series, end time.Time, used rlc.SeriesDay) (rlc.SeriesDay, error) {
 	d := rd.today
 	if err := rd.seed(ctx, s); err != nil {
 		return rlc.SeriesDay{}, err
 	}
 	out := rlc.SeriesDay{Series: s.ID, Day: d.start}
 	if s.begun {
-		out, s.newest = s.today.Sketch(s.ID), s.latest
+		out, s.newest = s.today.Sketch(s.ID, used), s.latest
 	}
 	for i := range out.Hours {
 		rd.dropsOf(s, &out.Hours[i])
@@ -134,7 +149,7 @@ func (rd *reading) sketch(ctx context.Context, s *series, end time.Time) (rlc.Se
 		if len(had) == 1 {
 			if reaches(had[0], rd.until, rd.step) {
 				fresh := out
-				fresh.Hours = slices.Clone(out.Hours)
+				fresh.Hours, fresh.Tail = slices.Clone(out.Hours), slices.Clone(out.Tail)
 				s.fresh = &fresh
 			}
 			out = better(out, had[0])
@@ -180,14 +195,10 @@ func (rd *reading) seed(ctx context.Context, s *series) error {
 	if !s.known {
 		return nil
 	}
-	days, err := rd.r.cfg.Store.Days(ctx, s.ID, rd.today.start.Add(-28*day), rd.today.start)
-	if err != nil {
-		return err
-	}
-	for _, d := range days {
-		s.running.Add(d)
-	}
-	return nil
+	return rd.r.cfg.Store.EachDay(ctx, s.ID, rd.today.start.Add(-28*day), rd.today.start, func(d *rlc.SeriesDay) error {
+		s.running.Add(*d)
+		return nil
+	})
 }
 
 // annotate adds what the profile's other queries told of an hour whose steps

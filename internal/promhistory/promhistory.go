@@ -37,6 +37,8 @@ type Store interface {
 	SeriesOf(ctx context.Context, service string) ([]rlc.SeriesKey, error)
 	SaveDays(ctx context.Context, days []rlc.SeriesDay) error
 	Days(ctx context.Context, id rlc.SeriesID, from, until time.Time) ([]rlc.SeriesDay, error)
+	// EachDay is Days one at a time; the day is valid until use returns.
+	EachDay(ctx context.Context, id rlc.SeriesID, from, until time.Time, use func(*rlc.SeriesDay) error) error
 	SealedUntil(ctx context.Context, service string) (map[rlc.SeriesID]time.Time, error)
 }
 

@@ -80,6 +80,7 @@ type reading struct {
 	healthy string
 	share   string // of targets that report
 	drops   string // dropped requests by our own enforcers, per hour
+	peaks   string // highest one-second rate, per hour
 	step    time.Duration
 	from    time.Time // midnight
 	until   time.Time // end of the last step that is over
@@ -101,9 +102,10 @@ type reading struct {
 	carried   bool                         // some label set was read
 
 	today    *dayState
-	free     [][]float64         // grids that no series uses
-	end      time.Time           // nothing from here on is sealed or kept: the first chunk that failed
-	problem  *rlc.HistoryProblem // why
+	free     [][]float64           // grids that no series uses
+	saved    map[rlc.SeriesID]bool // by name, in this reading
+	end      time.Time             // nothing from here on is sealed or kept: the first chunk that failed
+	problem  *rlc.HistoryProblem   // why
 	problems []rlc.HistoryProblem
 	differ   []map[string]string // by quota ID: why a change of source in the window is one
 }
@@ -126,13 +128,13 @@ type series struct {
 	rlc.SeriesKey
 	sealed  time.Time // what was sealed before this reading
 	known   bool      // it was stored before
-	saved   bool      // by this reading, by name
 	seeded  bool      // running holds the days before today
 	running stat.Running
 	rates   []float64      // of the chunk at hand: NaN absent, negative unknown; nil without samples
 	begun   bool           // today has samples
 	today   *stat.Day      // of the chunks before the one at hand
 	drops   []float64      // dropped requests per hour of today; nil for none
+	seconds []float64      // highest one-second rate per hour of today; nil for none
 	latest  time.Time      // end of the newest step read
 	newest  time.Time      // the same, of what was kept
 	fresh   *rlc.SeriesDay // the last day up to until, where the stored one goes on beyond it
@@ -184,7 +186,7 @@ func (r *Reader) prepare(ctx context.Context, req rlc.HistoryRequest) (*reading,
 	for _, e := range []struct {
 		to   *string
 		expr string
-	}{{&rd.refused, p.Refused}, {&rd.healthy, p.Healthy}, {&rd.share, p.Complete}, {&rd.drops, r.dropsQuery(p)}} {
+	}{{&rd.refused, p.Refused}, {&rd.healthy, p.Healthy}, {&rd.share, p.Complete}, {&rd.drops, r.dropsQuery(p)}, {&rd.peaks, r.peaksQuery(p)}} {
 		var err error
 		if *e.to, err = expand(e.expr, s.Name); err != nil {
 			return nil, err
@@ -194,7 +196,7 @@ func (r *Reader) prepare(ctx context.Context, req rlc.HistoryRequest) (*reading,
 		rd.refused = r.once(rd.refused)
 	}
 	rd.reads, rd.own = readLabels(p, append([]string{rd.refused}, rd.sources...)...), map[string]map[string]bool{}
-	rd.routes = map[string]map[string]*route{}
+	rd.routes, rd.saved = map[string]map[string]*route{}, map[rlc.SeriesID]bool{}
 	return rd, rd.known(ctx)
 }
 
@@ -293,22 +295,23 @@ func (rd *reading) start(ctx context.Context) (time.Time, error) {
 // to miss, nor is a bucket that had no traffic at all.
 func (rd *reading) incomplete(ctx context.Context, from, until time.Time) (time.Time, error) {
 	first := until
+	present := map[time.Time]int{}
 	look := func(s *series, absentToo bool) error {
 		if !s.known {
 			return nil
 		}
-		days, err := rd.r.cfg.Store.Days(ctx, s.ID, from, until)
+		clear(present)
+		err := rd.r.cfg.Store.EachDay(ctx, s.ID, from, until, func(d *rlc.SeriesDay) error {
+			for _, h := range d.Hours {
+				present[h.Start] = h.Present
+			}
+			return nil
+		})
 		if err != nil {
 			return err
 		}
-		present := map[time.Time]rlc.Hour{}
-		for _, d := range days {
-			for _, h := range d.Hours {
-				present[h.Start] = h
-			}
-		}
 		for t := from; t.Before(first); t = t.Add(time.Hour) {
-			if h, ok := present[t]; ok && h.Present < int(time.Hour/rd.step) || !ok && absentToo && len(present) > 0 {
+			if n, ok := present[t]; ok && n < int(time.Hour/rd.step) || !ok && absentToo && len(present) > 0 {
 				first = t
 			}
 		}

@@ -64,7 +64,7 @@ func (rd *reading) span() time.Duration {
 	if rd.remote(rd.sources[0]) == nil {
 		return rd.fit()
 	}
-	const share = 50 // a streamed sample costs a fiftieth of one in JSON
+	const share = 25 // a streamed sample costs a fiftieth of one in JSON, and eight bytes until its hour is sketched
 	hours := 24
 	if rd.sets > 0 {
 		hours = share * rd.r.cfg.SamplesPerQuery / (rd.sets * int(time.Hour/rd.step))
@@ -160,12 +160,7 @@ func (rd *reading) streamed(ctx context.Context, expr string, matchers []*prompb
 			}
 		}
 		for _, s := range to {
-			rates := rd.grid(s)[first-rd.today.first:]
-			for i := g.first; i < g.last; i++ {
-				if g.times[i] != 0 {
-					rates[i] = plus(rates[i], g.values[i])
-				}
-			}
+			g.addTo(rd.grid(s)[first-rd.today.first:])
 		}
 		return nil
 	}
@@ -368,6 +363,26 @@ func (g *grid) add(chunks []xorChunk) error {
 		}
 	}
 	return nil
+}
+
+// addTo adds the label set's samples to rates, whose first step is the grid's.
+func (g *grid) addTo(rates []float64) {
+	if g.first >= g.last {
+		return // no sample
+	}
+	times, values := g.times[g.first:g.last], g.values[g.first:g.last]
+	rates = rates[g.first:g.last]
+	for i, t := range times {
+		if t == 0 {
+			continue
+		}
+		// The usual: a rate, and nothing or a rate before it.
+		if v, had := values[i], rates[i]; v >= 0 && v <= math.MaxFloat64 && had >= 0 {
+			rates[i] = had + v
+		} else {
+			rates[i] = plus(had, v)
+		}
+	}
 }
 
 // remoteRead sends one request and hands on the answer's series as they come.

@@ -105,20 +105,23 @@ func (rd *reading) yield(ctx context.Context, yield func(rlc.Series) error) erro
 
 func (rd *reading) history(ctx context.Context, b *bucketState, s *series) (rlc.History, error) {
 	from := rd.req.Now.Add(-rd.req.Lookback)
-	days, err := rd.r.cfg.Store.Days(ctx, s.ID, from, rd.req.Now)
+	var joined stat.Joined
+	err := rd.r.cfg.Store.EachDay(ctx, s.ID, from, rd.req.Now, func(d *rlc.SeriesDay) error {
+		if s.fresh != nil && d.Day.Equal(s.fresh.Day) {
+			d = s.fresh
+		}
+		joined.Add(d, from, rd.req.Now)
+		return nil
+	})
 	if err != nil {
 		return rlc.History{}, err
 	}
-	if s.fresh != nil {
-		for i := range days {
-			if days[i].Day.Equal(s.fresh.Day) {
-				days[i] = *s.fresh
-			}
-		}
-	}
-	h := stat.Join(days, rd.step, from, rd.req.Now)
+	h := joined.History(rd.step, from, rd.req.Now)
 	if s.newest.After(h.Newest) {
 		h.Newest = s.newest
+	}
+	if err := rd.witness(ctx, s.ID, &h); err != nil {
+		return rlc.History{}, err
 	}
 	h.Targets = rd.share != ""
 	h.Source = rd.source()

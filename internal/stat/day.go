@@ -38,6 +38,8 @@ func (d *Day) Begin(midnight time.Time, step time.Duration, running rlc.Rate) {
 	}
 	d.share = int(math.Ceil(tailTies*float64(day)/float64(step))) + 1
 	d.room = 2 * d.share
+	d.hours = slices.Grow(d.hours, int(day/time.Hour))
+	d.kept = slices.Grow(d.kept, min(d.room, int(day/step)))
 }
 
 // Add adds the steps of one clock hour, later than all before: values[i] is the
@@ -117,21 +119,22 @@ func (d *Day) rates(into []float64) []float64 {
 	return into
 }
 
-// Sketch ends the day. Sealed is left zero.
-func (d *Day) Sketch(id rlc.SeriesID) rlc.SeriesDay {
-	out := rlc.SeriesDay{Series: id, Day: d.midnight, Hours: slices.Clone(d.hours)}
+// Sketch ends the day. Sealed is left zero. The hours and the tail are written
+// into the room of those of used, a day that nobody needs any more.
+func (d *Day) Sketch(id rlc.SeriesID, used rlc.SeriesDay) rlc.SeriesDay {
+	out := rlc.SeriesDay{Series: id, Day: d.midnight}
 	if d.samples == 0 {
-		out.Hours = nil
 		return out
 	}
+	out.Hours = append(used.Hours[:0], d.hours...)
 	d.leave(d.tailFrom())
 	if d.out >= 0 {
 		out.TailFloor = rlc.Rate(math.Nextafter(d.out, math.Inf(1)))
 	}
 	if len(d.kept) > 0 {
-		out.Tail = make([]rlc.Sample, len(d.kept))
-		for i, c := range d.kept {
-			out.Tail[i] = rlc.Sample{Time: d.midnight.Add(c.at), Rate: rlc.Rate(c.rate)}
+		out.Tail = slices.Grow(used.Tail[:0], len(d.kept))
+		for _, c := range d.kept {
+			out.Tail = append(out.Tail, rlc.Sample{Time: d.midnight.Add(c.at), Rate: rlc.Rate(c.rate)})
 		}
 	}
 	return out

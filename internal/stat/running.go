@@ -33,8 +33,8 @@ type runningDay struct {
 	present int
 	samples int       // in its tail
 	out     float64   // the highest sample left out, 0 for none
-	group   int       // samples that each value stands for; the last for what is left
-	kept    []float64 // the least of each group
+	group   int       // samples that each value stands for; the least for what is left
+	kept    []float64 // the least of each group, ascending
 }
 
 // Add appends a day later than all before it; days that are 28 or more days
@@ -63,19 +63,22 @@ func (r *Running) Add(d rlc.SeriesDay) {
 	r.days = append(r.days, n)
 }
 
-// bound puts a long tail into groups.
+// bound sorts a tail, and puts a long one into groups.
 func (d *runningDay) bound() {
+	slices.Sort(d.kept)
 	d.group = (len(d.kept) + runningKept - 1) / runningKept
 	if d.group <= 1 {
 		return
 	}
-	slices.Sort(d.kept)
-	slices.Reverse(d.kept)
-	least := make([]float64, 0, runningKept)
-	for group := range slices.Chunk(d.kept, d.group) {
-		least = append(least, group[len(group)-1])
+	var least []float64
+	for i := len(d.kept) - d.group; ; i -= d.group {
+		least = append(least, d.kept[max(i, 0)])
+		if i <= 0 {
+			break
+		}
 	}
-	d.kept = least
+	slices.Reverse(least)
+	d.kept = slices.Clip(least)
 }
 
 // Point is the running point: 0 where there is no past, above 0 otherwise (an
@@ -108,17 +111,18 @@ func (r *Running) Point() rlc.Rate {
 }
 
 // ascending is the value at index i of all kept in ascending order. Nearly all
-// of them lie above the point, and it seldom moves far: values beyond are not
-// looked at while it is found without.
+// of them lie above the point, and it seldom moves far: of each day only the
+// values below a little more are looked at while it is found there.
 func (r *Running) ascending(i int) float64 {
 	var room [28 * runningKept]float64
 	for _, most := range []float64{1.01 * r.last, math.Inf(1)} {
 		all := room[:0]
 		for _, d := range r.days {
 			for _, v := range d.kept {
-				if v <= most {
-					all = append(all, v)
+				if v > most {
+					break
 				}
+				all = append(all, v)
 			}
 		}
 		if i < len(all) {
@@ -138,7 +142,7 @@ func (r *Running) grouped(k int) float64 {
 	var all []group
 	for _, d := range r.days {
 		left := d.samples
-		for _, v := range d.kept {
+		for _, v := range slices.Backward(d.kept) {
 			n := min(max(d.group, 1), left)
 			all = append(all, group{v, n})
 			left -= n

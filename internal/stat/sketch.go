@@ -79,7 +79,7 @@ func (d *Day) sketch(id rlc.SeriesID, midnight time.Time, offset, step time.Dura
 		d.Add(at, step, values[i:end])
 		i = end
 	}
-	return d.Sketch(id)
+	return d.Sketch(id, rlc.SeriesDay{})
 }
 
 // Join puts stored days together into the History of [from, until): the hours
@@ -87,42 +87,54 @@ func (d *Day) sketch(id rlc.SeriesID, midnight time.Time, offset, step time.Dura
 // Newest is exact where the newest hour misses nothing; otherwise it is the
 // earliest end that fits, so that a series never looks fresher than it is.
 func Join(days []rlc.SeriesDay, step time.Duration, from, until time.Time) rlc.History {
-	h := rlc.History{Step: step, From: from, Until: until}
-	first := from.UTC().Truncate(time.Hour)
-	hours, samples := 0, 0
+	var j Joined
 	for i := range days {
-		hours += len(days[i].Hours)
-		samples += len(days[i].Tail)
+		j.Add(&days[i], from, until)
 	}
-	if hours > 0 {
-		h.Hours = make([]rlc.Hour, 0, hours)
+	return j.History(step, from, until)
+}
+
+// Joined is Join for days that come one after the other. The zero value has
+// none; Add copies what it keeps.
+type Joined struct {
+	hours []rlc.Hour
+	tail  []rlc.Sample
+	floor rlc.Rate
+}
+
+// Add adds a day later than all before.
+func (j *Joined) Add(d *rlc.SeriesDay, from, until time.Time) {
+	first := from.UTC().Truncate(time.Hour)
+	if j.hours == nil { // room for days like this one
+		n := int(until.Sub(from)/day) + 2
+		j.hours = make([]rlc.Hour, 0, min(n, 64)*len(d.Hours))
+		j.tail = make([]rlc.Sample, 0, min(n, 64)*len(d.Tail))
 	}
-	if samples > 0 {
-		h.Tail = make([]rlc.Sample, 0, samples)
-	}
-	for _, d := range days {
-		before := len(h.Hours)
-		for _, hour := range d.Hours {
-			if hour.Present > 0 && !hour.Start.Before(first) && hour.Start.Before(until) {
-				h.Hours = append(h.Hours, hour)
-			}
+	before := len(j.hours)
+	for _, hour := range d.Hours {
+		if hour.Present > 0 && !hour.Start.Before(first) && hour.Start.Before(until) {
+			j.hours = append(j.hours, hour)
 		}
-		if len(h.Hours) == before {
-			continue // a day without samples in the window bounds nothing
-		}
-		h.TailFloor = max(h.TailFloor, d.TailFloor)
-		for _, s := range d.Tail {
-			if !s.Time.Before(first) && s.Time.Before(until) {
-				h.Tail = append(h.Tail, s)
-			}
+	}
+	if len(j.hours) == before {
+		return // a day without samples in the window bounds nothing
+	}
+	j.floor = max(j.floor, d.TailFloor)
+	for _, s := range d.Tail {
+		if s.Rate >= j.floor && !s.Time.Before(first) && s.Time.Before(until) {
+			j.tail = append(j.tail, s)
 		}
 	}
-	h.Tail = slices.DeleteFunc(h.Tail, func(s rlc.Sample) bool { return s.Rate < h.TailFloor })
-	if len(h.Hours) == 0 {
-		h.Hours = nil
+}
+
+// History is the days' history; they must not be added to afterwards.
+func (j *Joined) History(step time.Duration, from, until time.Time) rlc.History {
+	h := rlc.History{Step: step, From: from, Until: until, TailFloor: j.floor}
+	if len(j.hours) > 0 {
+		h.Hours = j.hours
 	}
-	if len(h.Tail) == 0 {
-		h.Tail = nil
+	if tail := slices.DeleteFunc(j.tail, func(s rlc.Sample) bool { return s.Rate < j.floor }); len(tail) > 0 {
+		h.Tail = tail
 	}
 	if n := len(h.Hours); n > 0 {
 		last := h.Hours[n-1]

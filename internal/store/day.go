@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/openrlc/rlc"
@@ -163,9 +164,10 @@ func appendTail(b []byte, d *rlc.SeriesDay, wide bool) ([]byte, error) {
 	return b, nil
 }
 
-// decodeDay reads what appendDay wrote for day, without Series and Sealed. It
-// returns an error on any input that appendDay does not write.
-func decodeDay(day time.Time, b []byte) (rlc.SeriesDay, error) {
+// decodeDay reads what appendDay wrote for day, without Series and Sealed, into
+// the room of the hours and the tail of used. It returns an error on any input
+// that appendDay does not write.
+func decodeDay(day time.Time, b []byte, used rlc.SeriesDay) (rlc.SeriesDay, error) {
 	if len(b) < 4 {
 		return rlc.SeriesDay{}, fmt.Errorf("%w: %d bytes", errCorrupt, len(b))
 	}
@@ -173,10 +175,10 @@ func decodeDay(day time.Time, b []byte) (rlc.SeriesDay, error) {
 	if crc32.Checksum(body, castagnoli) != sum {
 		return rlc.SeriesDay{}, fmt.Errorf("%w: its checksum is wrong", errCorrupt)
 	}
-	return decodeBody(day, body)
+	return decodeBody(day, body, used)
 }
 
-func decodeBody(day time.Time, b []byte) (rlc.SeriesDay, error) {
+func decodeBody(day time.Time, b []byte, used rlc.SeriesDay) (rlc.SeriesDay, error) {
 	r := reader{rest: b}
 	if v := r.byte(); r.err == nil && v != dayVersion {
 		return rlc.SeriesDay{}, fmt.Errorf("%w: version %d, want %d", errCorrupt, v, dayVersion)
@@ -184,7 +186,7 @@ func decodeBody(day time.Time, b []byte) (rlc.SeriesDay, error) {
 	flags := r.byte()
 	d := rlc.SeriesDay{Day: day, TailFloor: r.value(true)}
 	if n := r.count(hoursADay); n > 0 {
-		d.Hours = make([]rlc.Hour, 0, n)
+		d.Hours = slices.Grow(used.Hours[:0], n)
 		last := -1
 		for range n {
 			h := r.hour(day, flags&hoursWide != 0, &last)
@@ -193,7 +195,7 @@ func decodeBody(day time.Time, b []byte) (rlc.SeriesDay, error) {
 	}
 	// A sample takes at least five bytes, so the bytes left bound the tail.
 	if n := r.count(min(maxTail, len(r.rest))); n > 0 {
-		d.Tail = make([]rlc.Sample, n)
+		d.Tail = slices.Grow(used.Tail[:0], n)[:n]
 		r.tail(day, d.Tail, flags&tailWide != 0)
 	}
 	if r.err == nil && len(r.rest) > 0 {

@@ -67,7 +67,7 @@ func TestWhatIsReadOfADayIsWhatWasWritten(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := decodeDay(monday, b[len("before"):])
+		got, err := decodeDay(monday, b[len("before"):], rlc.SeriesDay{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,16 +88,16 @@ func TestADamagedDayIsAnError(t *testing.T) {
 		for bit := range 8 {
 			bad := append([]byte(nil), good...)
 			bad[i] ^= 1 << bit
-			if _, err := decodeDay(monday, bad); !errors.Is(err, errCorrupt) {
+			if _, err := decodeDay(monday, bad, rlc.SeriesDay{}); !errors.Is(err, errCorrupt) {
 				t.Fatalf("bit %d of byte %d flipped: %v, want it refused", bit, i, err)
 			}
 		}
-		if _, err := decodeDay(monday, good[:i]); !errors.Is(err, errCorrupt) {
+		if _, err := decodeDay(monday, good[:i], rlc.SeriesDay{}); !errors.Is(err, errCorrupt) {
 			t.Fatalf("cut to %d of %d bytes: %v, want it refused", i, len(good), err)
 		}
 	}
 	for _, b := range [][]byte{append(good, 0), nil} {
-		if _, err := decodeDay(monday, b); !errors.Is(err, errCorrupt) {
+		if _, err := decodeDay(monday, b, rlc.SeriesDay{}); !errors.Is(err, errCorrupt) {
 			t.Errorf("%d bytes: %v, want them refused", len(b), err)
 		}
 	}
@@ -118,7 +118,7 @@ func FuzzDecodeDay(f *testing.F) {
 	f.Add([]byte{1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f})
 	f.Add([]byte{1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 2})
 	f.Fuzz(func(t *testing.T, body []byte) {
-		d, err := decodeBody(monday, body)
+		d, err := decodeBody(monday, body, rlc.SeriesDay{})
 		if err != nil {
 			if !errors.Is(err, errCorrupt) {
 				t.Fatalf("error %v, want one that says corrupt", err)
@@ -130,7 +130,7 @@ func FuzzDecodeDay(f *testing.F) {
 		if err != nil {
 			t.Fatalf("it decodes to a day that cannot be written: %v", err)
 		}
-		again, err := decodeDay(monday, b)
+		again, err := decodeDay(monday, b, rlc.SeriesDay{})
 		again.Series = "s"
 		if err != nil || !reflect.DeepEqual(d, again) {
 			t.Fatalf("written again it is another day: %v", err)

@@ -124,25 +124,37 @@ func saveDays(n int) string {
 // Days returns the stored days of a series that share an instant with
 // [from, until), ascending. A day that cannot be decoded is an error.
 func (db *DB) Days(ctx context.Context, id rlc.SeriesID, from, until time.Time) ([]rlc.SeriesDay, error) {
+	var days []rlc.SeriesDay
+	err := db.EachDay(ctx, id, from, until, func(d *rlc.SeriesDay) error {
+		days = append(days, *d)
+		d.Hours, d.Tail = nil, nil // ours now
+		return nil
+	})
+	return days, err
+}
+
+// EachDay hands on what Days returns, one day at a time. The day, its hours and
+// its tail are the callee's until it returns: the next is decoded in their room.
+func (db *DB) EachDay(ctx context.Context, id rlc.SeriesID, from, until time.Time, use func(*rlc.SeriesDay) error) error {
 	from = from.UTC().Truncate(24 * time.Hour)
 	var data sql.RawBytes // decoded before the next row, not copied
-	days, err := list(ctx, db.read, func(r row) (rlc.SeriesDay, error) {
+	var d rlc.SeriesDay
+	_, err := list(ctx, db.read, func(r row) (none struct{}, err error) {
 		var day, sealed time.Time
 		if err := r.Scan(instant{&day}, instant{&sealed}, &data); err != nil {
-			return rlc.SeriesDay{}, err
+			return none, err
 		}
-		d, err := decodeDay(day, data)
-		if err != nil {
-			return d, fmt.Errorf("stored day %s: %w", day.Format(time.DateOnly), err)
+		if d, err = decodeDay(day, data, d); err != nil {
+			return none, fmt.Errorf("stored day %s: %w", day.Format(time.DateOnly), err)
 		}
 		d.Series, d.Sealed = id, sealed
-		return d, nil
+		return none, use(&d)
 	}, `SELECT day, sealed, data FROM series_days WHERE series = $1 AND day >= $2 AND day < $3 ORDER BY day`,
 		string(id), micros(from), micros(until))
 	if err != nil {
-		return nil, fmt.Errorf("days of series %s: %w", id, err)
+		return fmt.Errorf("days of series %s: %w", id, err)
 	}
-	return days, nil
+	return nil
 }
 
 // SealedUntil returns, for each of a service's series with stored days, the end

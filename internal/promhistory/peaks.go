@@ -1,0 +1,109 @@
+package promhistory
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/common/model"
+
+	"github.com/openrlc/rlc"
+)
+
+// peaksQuery is the highest one-second rate of the hour that ends at an
+// instant. A step's mean hides what fits into it: who counts by the second is
+// the better witness for bursts.
+func (r *Reader) peaksQuery(p *rlc.Profile) string {
+	if p.Peaks == "" {
+		return ""
+	}
+	expr := p.Peaks
+	if _, plain := plainSelector(expr); plain {
+		expr = r.once(expr)
+	}
+	return fmt.Sprintf("max_over_time((%s)[1h:%ds])", expr, int(p.Step.Seconds()))
+}
+
+// readPeaks reads the peaks of the whole hours of [from, to). They are a
+// witness that a quota can do without: where they cannot be read, they are not
+// asked for again in this reading, and nothing is held.
+func (rd *reading) readPeaks(ctx context.Context, from, to time.Time) error {
+	from, to = from.Truncate(time.Hour), to.Truncate(time.Hour)
+	if rd.peaks == "" || !from.Before(to) {
+		return nil
+	}
+	err := rd.each(ctx, rd.peaks, from, to, time.Hour, 0, func(m model.Matrix) error {
+		return rd.partition(ctx, m, func(s *series, at int, v float64) {
+			if end := time.Duration(at+1) * rd.step; valid(v) && v > 0 && end%time.Hour == 0 {
+				if s.seconds == nil {
+					s.seconds = make([]float64, 24)
+				}
+				s.seconds[end/time.Hour-1] += v // of several label sets: never above their sum
+			}
+		})
+	})
+	if err != nil && ctx.Err() == nil {
+		rd.r.cfg.Log.Warn("one-second peaks were not read", "service", rd.req.Service.Name, "error", err)
+		rd.peaks = ""
+		return nil
+	}
+	return err
+}
+
+// secondsID is the bookkeeping series that keeps a series' peaks: the hour's
+// peak stands where its rates do.
+func secondsID(id rlc.SeriesID) rlc.SeriesID {
+	return rlc.SeriesID(digest("seconds", string(id)))
+}
+
+// secondsDay is today's day of a series' peaks, of the hours before end. Hours
+// read again keep the highest.
+func (rd *reading) secondsDay(ctx context.Context, s *series, end time.Time) (rlc.SeriesKey, rlc.SeriesDay, error) {
+	d := rd.today
+	key := rlc.SeriesKey{ID: secondsID(s.ID), Service: s.Service, Key: rlc.Key{"seconds": rlc.QuotaID(s.Bucket, s.Key)}}
+	out := rlc.SeriesDay{Series: key.ID, Day: d.start, Sealed: rd.sealed(end)}
+	had := map[time.Time]rlc.Rate{}
+	if s.known && !d.start.After(s.sealed) {
+		var err error
+		if had, err = rd.seconds(ctx, s.ID, d.start, d.start.Add(day)); err != nil {
+			return key, out, err
+		}
+	}
+	for n, v := range s.seconds {
+		at := d.start.Add(time.Duration(n) * time.Hour)
+		if peak := max(rlc.Rate(v), had[at]); peak > 0 && at.Before(end) {
+			out.Hours = append(out.Hours, rlc.Hour{Start: at, Max: peak, P99: peak, Mean: peak, Present: 1, Expected: 1})
+		}
+	}
+	return key, out, nil
+}
+
+// seconds are a series' stored peaks by the start of their hour.
+func (rd *reading) seconds(ctx context.Context, id rlc.SeriesID, from, until time.Time) (map[time.Time]rlc.Rate, error) {
+	days, err := rd.r.cfg.Store.Days(ctx, secondsID(id), from, until)
+	if err != nil {
+		return nil, err
+	}
+	peaks := map[time.Time]rlc.Rate{}
+	for _, d := range days {
+		for _, h := range d.Hours {
+			peaks[h.Start] = h.Max
+		}
+	}
+	return peaks, nil
+}
+
+// witness adds the stored peaks to a history's hours.
+func (rd *reading) witness(ctx context.Context, id rlc.SeriesID, h *rlc.History) error {
+	if rd.req.Profile.Peaks == "" || len(h.Hours) == 0 {
+		return nil
+	}
+	peaks, err := rd.seconds(ctx, id, h.From, h.Until)
+	if err != nil {
+		return err
+	}
+	for i := range h.Hours {
+		h.Hours[i].Second = peaks[h.Hours[i].Start]
+	}
+	return nil
+}
