@@ -126,7 +126,7 @@ func promotionRow(v *visit, at string, p rollout.Promotion) ui.PromotionRow {
 	case rollout.Halted:
 		row.State, row.Level = "halted", "warn"
 	case rollout.RolledBack:
-		row.State, row.Level, row.Zones = "rolled back", "bad", "shadow everywhere"
+		row.State, row.Level, row.Zones = "rolled back", "bad", "nowhere"
 	case rollout.Done:
 		row.State, row.Level = "done", "good"
 	}

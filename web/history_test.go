@@ -43,7 +43,7 @@ func (r rollouts) Demote(_ context.Context, service, bucket, actor, reason strin
 func (r rollouts) Promotions(context.Context, string) ([]rollout.Promotion, error) {
 	p, err := rollout.Begin(rollout.Promotion{ID: "p", Service: "checkout", Bucket: hostile[0], Plan: []string{"eu-1", hostile[1]}, All: true, Actor: hostile[3]}, now)
 	back := p
-	back.Bucket, back.State, back.Why = "mobile-create", rollout.RolledBack, "1,800 drops in 4m0s, the backtest says 12: more than 3 times as many"
+	back.Bucket, back.State, back.Why = "mobile-create", rollout.RolledBack, "1,800 drops in 4 min, the backtest says 12: more than 3 times as many"
 	return []rollout.Promotion{p, back}, err
 }
 

@@ -107,7 +107,7 @@ func Judge(p Promotion, s Seen, now time.Time, r Rules) (Act, string) {
 	expected := float64(p.Expected) * s.Offered * p.reach()
 	if s.Known && TooMany(s.Drops, expected, r) {
 		return Back, fmt.Sprintf("%s drops in %s, the backtest says %s: more than %g times as many",
-			figure(s.Drops), now.Sub(p.Stage).Round(time.Second), figure(expected), r.Factor)
+			figure(s.Drops), span(now.Sub(p.Stage)), figure(expected), r.Factor)
 	}
 	if now.Sub(p.Stage) < r.Soak {
 		return Wait, fmt.Sprintf("soaking until %s: %s drops so far", p.Stage.Add(r.Soak).UTC().Format("15:04 UTC"), figure(s.Drops))
@@ -120,6 +120,14 @@ func Judge(p Promotion, s Seen, now time.Time, r Rules) (Act, string) {
 		return End, said
 	}
 	return Grow, said
+}
+
+// span is how long a stage has lasted: "40 s", "4 min".
+func span(d time.Duration) string {
+	if d < 2*time.Minute {
+		return fmt.Sprintf("%d s", int(d.Round(time.Second).Seconds()))
+	}
+	return fmt.Sprintf("%d min", int(d.Minutes()))
 }
 
 // TooMany reports whether drops exceed what the backtest expects by the factor.
