@@ -48,7 +48,7 @@ func busSnapshot(number uint64, burst int) distribute.Message {
 // acknowledged waits until exactly these words stand, each "name zone version".
 func acknowledged(t *testing.T, b *distribute.Redis, want ...string) {
 	t.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(90 * time.Second)
 	for {
 		acks, err := b.Acks(t.Context())
 		var got []string

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -80,7 +79,7 @@ func control(ctx context.Context, args []string, env func(string) string, stdout
 		return err
 	}
 	defer e.Close()
-	acks := &ackTable{of: map[string]rlc.Ack{}}
+	acks := newAckTable()
 	c := loopwire.ControllerConfig{Region: t.region, Parent: parent, Limits: e.LoopLimit, ReleaseAfter: release, OnAck: acks.hear, Log: t.log}
 	if source.Dir != "" || source.Redis != "" {
 		follower, err := follow.New(source, e)
@@ -88,6 +87,9 @@ func control(ctx context.Context, args []string, env func(string) string, stdout
 			return err
 		}
 		t.group.Go(func() error { return follower.Run(t.ctx) })
+		if source.Redis != "" {
+			t.group.Go(func() error { return acks.pass(t.ctx, follower.Pass, t.log) })
+		}
 	} else {
 		c.OnDocument = func(d loopwire.Document) { takeDocument(e, d, t.log) }
 	}
@@ -149,38 +151,6 @@ func publish(ctx context.Context, e *enforcer.Enforcer, c *loopwire.Controller) 
 	}
 }
 
-// ackTable remembers what each enforcer said last.
-type ackTable struct {
-	mu sync.Mutex
-	of map[string]rlc.Ack
-}
-
-// maxAcknowledged bounds the enforcers that are remembered.
-const maxAcknowledged = 100_000
-
-func (a *ackTable) hear(data []byte) {
-	var ack rlc.Ack
-	if json.Unmarshal(data, &ack) != nil || ack.Enforcer == "" {
-		return
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if _, known := a.of[ack.Enforcer]; known || len(a.of) < maxAcknowledged {
-		a.of[ack.Enforcer] = ack
-	}
-}
-
-// versions counts the enforcers by the snapshot that they acknowledge.
-func (a *ackTable) versions() map[string]int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	out := map[string]int{}
-	for _, ack := range a.of {
-		out[ack.Version.String()]++
-	}
-	return out
-}
-
 // controllerCollector shows what a controller does.
 type controllerCollector struct {
 	wire *loopwire.Controller
@@ -237,7 +207,7 @@ func (c controllerCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, z := range s.Zones {
 		gauge(descZoneAge, z.Age, z.Zone, z.Region)
 	}
-	for version, n := range c.acks.versions() {
+	for version, n := range c.acks.versions(time.Now()) {
 		gauge(descAcknowledged, float64(n), version)
 	}
 	stats := c.wire.Stats()

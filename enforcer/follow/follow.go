@@ -91,6 +91,15 @@ func (s *Source) Run(ctx context.Context) error {
 	})
 }
 
+// Pass says on the bus what an enforcer acknowledges that is not on it itself, and
+// is to be said again within half a minute. A folder has nobody to tell.
+func (s *Source) Pass(ctx context.Context, a rlc.Ack) error {
+	if s.bus == nil {
+		return nil
+	}
+	return s.bus.Pass(ctx, a)
+}
+
 // countEvery is how often the enforcers on the bus are counted.
 const countEvery = 10 * time.Second
 

@@ -333,6 +333,10 @@ func (r *Redis) Follow(ctx context.Context, apply func(Message) rlc.Ack) error {
 	}
 }
 
+// Pass says what an enforcer acknowledges that does not reach Redis itself. It is
+// to be said again within Config.AckTTL.
+func (r *Redis) Pass(ctx context.Context, a rlc.Ack) error { return r.acknowledge(ctx, a) }
+
 // listen wakes the follower at each notification, and whenever it has
 // subscribed anew, since it may have missed one. Polling stands behind it.
 func (r *Redis) listen(ctx context.Context, wake chan<- struct{}) {
