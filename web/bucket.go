@@ -171,8 +171,7 @@ func (s *server) quotaPage(v *visit, t *truth, r *row) error {
 		view.Coverage = percent(float64(r.change.Coverage)) + " of the expected steps"
 	}
 	if f.Chart {
-		lines := limitLines(proposals, r, history)
-		if view.Chart, err = chartOf(v, t, r, history, lines); err != nil {
+		if view.Chart, err = s.quotaChart(v, t, r, history, proposals); err != nil {
 			return err
 		}
 		view.Resolve = "1 h, highest step of " + stepText(history.Step) + " kept"
@@ -199,6 +198,20 @@ func (s *server) quotaPage(v *visit, t *truth, r *row) error {
 		view.NoHistory = &ui.Empty{Title: "No run has changed this quota", Reason: "A line appears when a run proposes another number, or when what holds it changes."}
 	}
 	return s.render(v, http.StatusOK, ui.BucketPage(f, view))
+}
+
+// quotaChart gathers what happened to a quota and draws it into its chart.
+func (s *server) quotaChart(v *visit, t *truth, r *row, h rlc.History, proposals []rlc.Proposal) (*ui.Chart, error) {
+	promotions, err := s.Rollouts.Promotions(v.ctx(), t.name)
+	if err != nil {
+		return nil, err
+	}
+	w := rlc.Window{From: h.Hours[0].Start, Until: h.Hours[len(h.Hours)-1].Start.Add(time.Hour)}
+	happened, err := s.happenings(v.ctx(), t, r, w, proposals, promotions)
+	if err != nil {
+		return nil, err
+	}
+	return chartOf(v, t, r, h, limitLines(proposals, promotions, r, h), happened)
 }
 
 func (s *server) stored(ctx context.Context, t *truth, r *row, until time.Time) (rlc.History, error) {

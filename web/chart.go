@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/rollout"
 	"github.com/openrlc/rlc/web/ui"
 )
 
@@ -27,6 +28,7 @@ type chartData struct {
 	Live     []segmentD `json:"live"`
 	Desired  *float64   `json:"desired"`
 	Proposed *float64   `json:"proposed"`
+	Capacity *float64   `json:"capacity,omitempty"`
 	Marks    []mark     `json:"marks"`
 	Excluded []band     `json:"excluded"`
 	View     *band      `json:"view"` // the part that is shown; null: all
@@ -40,6 +42,7 @@ type segmentD struct {
 
 type mark struct {
 	T     int64  `json:"t"`
+	Until int64  `json:"until,omitempty"` // 0: it happened at once
 	Label string `json:"label"`
 	Kind  string `json:"kind"`
 }
@@ -51,7 +54,7 @@ type band struct {
 
 // limitLines says which limit was in force when: the accepted ones of the
 // proposals that moved this quota, oldest first, and the limit that is live now.
-func limitLines(proposals []rlc.Proposal, r *row, h rlc.History) []segmentD {
+func limitLines(proposals []rlc.Proposal, promotions []rollout.Promotion, r *row, h rlc.History) []segmentD {
 	type step struct {
 		at       time.Time
 		old, neu *rlc.Limit
@@ -95,16 +98,42 @@ func limitLines(proposals []rlc.Proposal, r *row, h rlc.History) []segmentD {
 	} else if out[len(out)-1].Rate != float64(r.live.Rate) {
 		out[len(out)-1].Rate = float64(r.live.Rate)
 	}
+	return inShadowBefore(out, promotions, r)
+}
+
+// inShadowBefore splits limit lines where the bucket went from shadow to
+// enforce, as far as its last promotion tells: what lay above a line before was
+// counted, not dropped.
+func inShadowBefore(lines []segmentD, promotions []rollout.Promotion, r *row) []segmentD {
+	i := slices.IndexFunc(promotions, func(p rollout.Promotion) bool { return p.Bucket == r.name && p.State != rollout.RolledBack })
+	if r.mode != rlc.Enforce || i < 0 {
+		return lines
+	}
+	at := promotions[i].Started.Unix()
+	var out []segmentD
+	for n, l := range lines {
+		if l.From >= at {
+			out = append(out, l)
+			continue
+		}
+		before := l
+		before.Mode = rlc.Shadow
+		out = append(out, before)
+		if n+1 == len(lines) || lines[n+1].From > at {
+			l.From = at
+			out = append(out, l)
+		}
+	}
 	return out
 }
 
-func chartOf(v *visit, t *truth, r *row, h rlc.History, live []segmentD) (*ui.Chart, error) {
-	d := chartData{Step: 3600, Zone: v.zone.String(), Live: live, Marks: []mark{}, Excluded: []band{}}
+func chartOf(v *visit, t *truth, r *row, h rlc.History, live []segmentD, happened []happening) (*ui.Chart, error) {
+	d := chartData{Step: 3600, Zone: v.zone.String(), Live: live, Marks: marks(happened), Excluded: []band{}}
 	if d.Live == nil {
 		d.Live = []segmentD{}
 	}
 	from, until := h.Hours[0].Start, h.Hours[len(h.Hours)-1].Start.Add(time.Hour)
-	shown, err := spanOf(v.r.URL.Query(), from, until)
+	shown, beyond, err := spanOf(v, from, until)
 	if err != nil {
 		return nil, err
 	}
@@ -150,27 +179,19 @@ func chartOf(v *visit, t *truth, r *row, h rlc.History, live []segmentD) (*ui.Ch
 	for _, w := range flags {
 		if w.Until.After(from) && w.From.Before(until) {
 			d.Excluded = append(d.Excluded, band{max(w.From.Unix(), from.Unix()), min(w.Until.Unix(), until.Unix())})
-			if w.Reason != "" {
-				d.Marks = append(d.Marks, mark{w.From.Unix(), clip(w.Reason, 18), "excluded"})
-			}
 		}
 	}
-	for _, l := range live {
-		if l.From > from.Unix() {
-			d.Marks = append(d.Marks, mark{l.From, "accepted", "accepted"})
-		}
-	}
-	slices.SortFunc(d.Marks, func(a, b mark) int { return int(a.T - b.T) })
 	c := d.within(shown).draw(v, t.name+" "+quotaName(r.name, r.key), highest, at, top)
-	c.Data, c.Spans = d, spans(v, shown, from, until)
+	c.Series, c.Happened = "highest step and mean per hour", markTable(v, happened)
+	c.Data, c.Spans, c.Beyond = d, spans(v, shown, from, until), beyond
 	return c, nil
 }
 
-// windows are what is left out of this quota's history: flagged by the policy
-// or declared for the service.
+// windows are what is left out of a quota's history: flagged by the policy or
+// declared for the service. r is nil for the service alone.
 func windows(t *truth, r *row) []rlc.Window {
 	var out []rlc.Window
-	if r.change != nil {
+	if r != nil && r.change != nil {
 		for _, f := range r.change.Flags {
 			w := f.Window
 			if f.Rule != "excluded" {
@@ -195,10 +216,10 @@ func (d *chartData) draw(v *visit, name string, highest float64, at time.Time, t
 	x := func(t int64) float64 { return (float64(t) - first) / (last - first) * wide }
 	y := func(r float64) float64 { return foot - r/top*(foot-roof) }
 	c := &ui.Chart{
-		Label: "Offered rate of " + name + " by hour over four weeks, with its limits; the numbers are in the table below",
+		Label: "Offered rate of " + name + " by hour, with its limits; the numbers are in the tables below",
 		Idle:  "Highest step " + rate(highest) + " req/s on " + v.time(at).Text + ".",
 		Data:  d,
-		Kinds: ui.ChartKinds{Desired: d.Desired != nil, Live: len(d.Live) > 0, Proposed: d.Proposed != nil, Excluded: len(d.Excluded) > 0},
+		Kinds: ui.ChartKinds{Capacity: d.Capacity != nil, Desired: d.Desired != nil, Live: len(d.Live) > 0, Proposed: d.Proposed != nil, Excluded: len(d.Excluded) > 0},
 	}
 	if n := len(d.Live); n > 0 {
 		limit := d.Live[n-1].Rate
@@ -265,12 +286,34 @@ func (d *chartData) draw(v *visit, name string, highest float64, at time.Time, t
 	if d.Proposed != nil {
 		c.Proposed = "M0 " + coord(y(*d.Proposed)) + "H" + coord(wide)
 	}
+	if d.Capacity != nil {
+		c.Capacity = "M0 " + coord(y(*d.Capacity)) + "H" + coord(wide)
+	}
+	c.Marks = d.flags(x)
 	grid := nice(top / 4)
 	for r := grid; r < top; r += grid {
 		c.Grid = append(c.Grid, ui.Tick{D: "M0 " + coord(y(r)) + "H" + coord(wide), X: "2", TextY: coord(y(r) - 3), Text: rate(r)})
 	}
 	c.Dates = d.dates(v.zone, x)
 	return c
+}
+
+// flags are the marks of the drawing, each label clear of the one before it.
+func (d *chartData) flags(x func(int64) float64) []ui.Tick {
+	var out []ui.Tick
+	free := 0.0
+	for _, m := range d.Marks {
+		at := x(m.T)
+		if at < 0 || at > wide {
+			continue
+		}
+		f := ui.Tick{D: "M" + coord(at) + " " + coord(roof) + "V" + coord(foot), X: coord(at + 3), TextY: coord(roof - 3)}
+		if at >= free {
+			f.Text, free = m.Label, at+float64(len([]rune(m.Label)))*7+10
+		}
+		out = append(out, f)
+	}
+	return out
 }
 
 // dates are the ticks below the drawing: days, or hours where three days or

@@ -1,7 +1,6 @@
 package web
 
 import (
-	"net/url"
 	"strings"
 	"time"
 
@@ -12,8 +11,10 @@ import (
 // spanOf reads ?from= and ?to=, the part of a chart that is shown: an RFC 3339
 // time, "now" or "now-14d" (also h). Now is the end of what the chart holds.
 // Absent, or outside of from and until, they stand for all of it.
-func spanOf(q url.Values, from, until time.Time) (rlc.Window, error) {
-	w := rlc.Window{From: from, Until: until}
+// Beyond says what of it is not there; "" where all is.
+func spanOf(v *visit, from, until time.Time) (w rlc.Window, beyond string, err error) {
+	q := v.r.URL.Query()
+	w = rlc.Window{From: from, Until: until}
 	for name, into := range map[string]*time.Time{"from": &w.From, "to": &w.Until} {
 		text := q.Get(name)
 		if text == "" {
@@ -21,18 +22,25 @@ func spanOf(q url.Values, from, until time.Time) (rlc.Window, error) {
 		}
 		at, err := spanTime(text, until)
 		if err != nil {
-			return w, invalid("%s must be an RFC 3339 time, now, or now-14d", name)
+			return w, "", invalid("%s must be an RFC 3339 time, now, or now-14d", name)
 		}
 		*into = at
 	}
 	if !w.From.Before(w.Until) {
-		return w, invalid("from must be before to")
+		return w, "", invalid("from must be before to")
+	}
+	holds := "The chart holds " + v.time(from).Text + " to " + v.time(until).Text
+	switch {
+	case !w.Until.After(from) || !w.From.Before(until):
+		return rlc.Window{From: from, Until: until}, holds + "; the address asks for a time outside of it, so all of it is shown.", nil
+	case w.From.Before(from) || w.Until.After(until):
+		beyond = holds + "; the address asks for more."
 	}
 	w.From, w.Until = later(w.From, from), earlier(w.Until, until)
 	if w.Until.Sub(w.From) < 2*time.Hour { // two steps make a line
-		return rlc.Window{From: from, Until: until}, nil
+		return rlc.Window{From: from, Until: until}, "The address asks for less than two hours, which a chart by the hour cannot show: all of it is shown.", nil
 	}
-	return w, nil
+	return w, beyond, nil
 }
 
 func spanTime(text string, now time.Time) (time.Time, error) {

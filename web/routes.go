@@ -125,6 +125,7 @@ func (s *server) routes() []route {
 		{"POST", "/api/v1/services/{service}/buckets/{bucket}/promote", actor, s.apiPromote},
 		{"POST", "/api/v1/services/{service}/buckets/{bucket}/demote", actor, s.apiDemote},
 		{"GET", "/api/v1/services/{service}/history", viewer, s.apiHistory},
+		{"POST", "/api/v1/services/{service}/deploys", actor, s.apiDeploy},
 		{"POST", "/api/v1/services/{service}/rollback", actor, s.apiRollback},
 		{"DELETE", "/api/v1/services/{service}/pins/{pin}", actor, s.apiLiftPin},
 		{"GET", "/api/v1/proposals", viewer, s.apiProposals},

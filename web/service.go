@@ -90,6 +90,10 @@ func (s *server) service(v *visit) error {
 	for _, r := range cut(rows, page) {
 		view.Rows = append(view.Rows, quotaRow(t, &r, seen))
 	}
+	if view.Chart, err = s.serviceChart(v, t, sum); err != nil {
+		return err
+	}
+	f.Chart = view.Chart != nil
 	view.Verdict, view.More = serviceVerdict(t, seen)
 	view.Tiles = serviceTiles(t, sum, seen)
 	if countErr != nil {

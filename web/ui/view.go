@@ -203,6 +203,7 @@ type Service struct {
 	Verdict     []Part
 	More        string
 	Tiles       []Tile
+	Chart       *Chart // the last week; nil where no hour is known
 	Until       Time
 	Problems    []string
 	Tabs        Tabs
@@ -287,13 +288,18 @@ type Chart struct {
 	Dates    []Tick
 	Bands    []Box
 	Over     []Box
+	Capacity string
+	Marks    []Tick // deploys, runs, overrides, events
+	Series   string // what the line and the band are
+	Happened Grid   // the marks as a table
+	Beyond   string // what the address asks for and is not there; ""
 	Kinds    ChartKinds
 	Spans    []Choice // windows that the chart can show
 	Data     any
 }
 
 // ChartKinds says which marks the legend explains.
-type ChartKinds struct{ Desired, Live, Proposed, Drop, Virtual, Excluded bool }
+type ChartKinds struct{ Capacity, Desired, Live, Proposed, Drop, Virtual, Excluded bool }
 
 // Tick is a place on an axis.
 type Tick struct{ X, Y, TextY, Text, D string }
