@@ -2,9 +2,7 @@ package gitsync
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/go-git/go-git/v5/plumbing"
@@ -27,12 +25,21 @@ func (r *Repo) Accept(ctx context.Context, p rlc.Proposal, actor string) (rlc.Co
 		s := r.service(ctx, v, t, segment)
 		if i, ok := s.line.published(p.RunID, segment); ok {
 			done = s.line.points[i].hash
-			return s.cleanUp(p.RunID)
+			return s.cleanUp(p.RunID, epoch)
 		}
 		if done, err = s.accept(p, actor, epoch); err != nil {
 			return nil, err
 		}
-		return []move{{r.baseRef(), t.base, done}, {branchRef(segment), t.branch, plumbing.ZeroHash}}, nil
+		moves = []move{{r.baseRef(), t.base, done}}
+		if t.team == "" {
+			return append(moves, move{branchRef(segment), t.branch, plumbing.ZeroHash}), nil
+		}
+		c, err := v.commit(done)
+		if err != nil {
+			return nil, err
+		}
+		left, err := s.withdraw(epoch, done, c.TreeHash)
+		return append(moves, left...), err
 	})
 	var c rlc.Commit
 	if err == nil {
@@ -59,10 +66,13 @@ func (s *service) accept(p rlc.Proposal, actor string, epoch uint64) (plumbing.H
 		return conflict("the branch holds another run's proposal")
 	case b.trailers.epoch > epoch:
 		return plumbing.ZeroHash, fmt.Errorf("%w: epoch %d, the review holds %d", rlc.ErrFenced, epoch, b.trailers.epoch)
-	case p.Commit != "" && p.Commit != s.t.branch.String(), b.human && !p.Human:
+	case s.t.team != "" && b.human:
+		return conflict("a person committed to the team's branch " + teamBranch(s.t.team) + ": merge it as a whole, with git or on the forge")
+	case s.t.team != "" && moves(p) && p.Content != "" && p.Content != quotafile.Hash(b.quotas),
+		s.t.team == "" && p.Commit != "" && p.Commit != s.t.branch.String(), b.human && !p.Human:
 		return conflict("the branch changed since it was looked at")
 	}
-	tree, changed, err := s.merge(b)
+	tree, changed, err := s.merge(b, s.line.tip().tree)
 	if err != nil {
 		return plumbing.ZeroHash, err
 	}
@@ -93,14 +103,14 @@ func (s *service) accept(p rlc.Proposal, actor string, epoch uint64) (plumbing.H
 	return s.commit(s.v, s.who, tree, msg, parents...)
 }
 
-// merge applies what a review changed to the base branch's tip and returns the
-// tree and the changed paths.
-func (s *service) merge(b review) (tree plumbing.Hash, changed map[string]bool, err error) {
+// merge applies what a review changed to the tree of the base branch's tip, or one
+// that others were applied to, and returns the tree and the changed paths.
+func (s *service) merge(b review, tip plumbing.Hash) (tree plumbing.Hash, changed map[string]bool, err error) {
 	at, ok := s.line.at[b.base]
 	if !ok {
 		return tree, nil, fmt.Errorf("%w: the branch shares no history with %s", rlc.ErrConflict, s.cfg.Branch)
 	}
-	from, tip := s.line.points[at].tree, s.line.tip().tree
+	from := s.line.points[at].tree
 	diff := map[string][2]object.TreeEntry{}
 	if err := s.v.diff(from, b.tree, "", diff); err != nil {
 		return tree, nil, err
@@ -109,7 +119,7 @@ func (s *service) merge(b review) (tree plumbing.Hash, changed map[string]bool, 
 	for path := range diff {
 		changed[path] = true
 	}
-	if b.base == s.t.base {
+	if from == tip {
 		return b.tree, changed, nil
 	}
 	set := rlc.Files{}
@@ -225,202 +235,54 @@ func (s *service) carried(tree plumbing.Hash, b review) (map[string]string, erro
 // took over, is left as it is. One with a person's commits goes only when the
 // caller saw them (p.Human, p.Commit at its tip), and they stay reachable under
 // refs/rlc/kept; otherwise, and for what is on the base branch, it is
-// rlc.ErrConflict.
+// rlc.ErrConflict. Of a team's branch only this proposal goes; where a person
+// committed to it, that is rlc.ErrConflict: see RejectBranch.
 func (r *Repo) Reject(ctx context.Context, p rlc.Proposal, actor, reason string) error {
+	return r.reject(ctx, p, actor, reason, false)
+}
+
+// RejectBranch is Reject, but takes the whole of a team's branch away: a person
+// closed the review. The other proposals on it are found rejected by Settle.
+func (r *Repo) RejectBranch(ctx context.Context, p rlc.Proposal, actor, reason string) error {
+	return r.reject(ctx, p, actor, reason, true)
+}
+
+func (r *Repo) reject(ctx context.Context, p rlc.Proposal, actor, reason string, whole bool) error {
 	segment := quotafile.PathSegment(p.Service)
-	err := r.act(ctx, segment, func(v *view, t tips, _ uint64) ([]move, error) {
+	err := r.act(ctx, segment, func(v *view, t tips, epoch uint64) ([]move, error) {
 		s := r.service(ctx, v, t, segment)
 		if _, ok := s.line.published(p.RunID, segment); ok {
 			return nil, fmt.Errorf("%w: it is on %s already", rlc.ErrConflict, r.cfg.Branch)
 		}
 		b, err := s.review()
-		gone := move{branchRef(segment), t.branch, plumbing.ZeroHash}
+		gone := move{t.ref(segment), t.branch, plumbing.ZeroHash}
 		switch {
 		case err != nil:
 			return nil, err
 		case b.ours != nil && b.trailers.run != p.RunID, t.branch.IsZero():
 			return nil, nil
-		case b.human && (!p.Human || p.Commit != t.branch.String()):
+		case b.human && (!p.Human || p.Commit != t.branch.String()), b.human && t.team != "" && !whole:
 			return nil, fmt.Errorf("%w: a person committed to the branch", rlc.ErrConflict)
-		case b.human:
+		}
+		var moves []move
+		if b.human {
 			name := "refs/rlc/kept/" + refName(segment) + "/" + t.branch.String()
 			was, err := r.bare.read(name)
-			return []move{{name, was, t.branch}, gone}, err
+			if err != nil {
+				return nil, err
+			}
+			moves = append(moves, move{name, was, t.branch})
 		}
-		return []move{gone}, nil
+		if t.team != "" && !whole {
+			return s.withdraw(epoch, t.base, s.line.tip().tree)
+		}
+		return append(moves, gone, move{proposedRef(segment), t.own, plumbing.ZeroHash}), nil
 	})
 	if err != nil {
 		return fmt.Errorf("reject the review of %s: %w", p.Service, err)
 	}
 	r.cfg.Log.Info("review rejected", "service", p.Service, "run", p.RunID, "actor", inert(actor), "reason", clip(inert(reason), 200))
 	return nil
-}
-
-// Settle finds out what became of an open proposal outside of RLC: Accepted when
-// its content is on the base branch, however it got there; Rejected when its
-// branch is gone; Superseded when the branch is another run's; Human, with
-// Commit and Content of the branch as it is, when a person committed to it. An
-// accepted one's branch is removed. Any other proposal comes back as it is.
-func (r *Repo) Settle(ctx context.Context, p rlc.Proposal) (rlc.Proposal, error) {
-	if p.State != rlc.Open || p.Commit == "" {
-		return p, nil
-	}
-	segment := quotafile.PathSegment(p.Service)
-	var out rlc.Proposal
-	err := r.actOn(ctx, r.cfg.Fresh, r.cfg.Epoch, segment, func(v *view, t tips, _ uint64) ([]move, error) {
-		out = p
-		return r.service(ctx, v, t, segment).settle(&out)
-	})
-	if err != nil {
-		return p, fmt.Errorf("settle the review of %s: %w", p.Service, err)
-	}
-	return out, nil
-}
-
-func (s *service) settle(p *rlc.Proposal) ([]move, error) {
-	put := plumbing.NewHash(p.Commit)
-	at, ok := s.line.published(p.RunID, s.segment)
-	if !ok {
-		at, ok = s.line.contains(put)
-	}
-	if ok {
-		if err := s.accepted(p, at); err != nil {
-			return nil, err
-		}
-		return s.cleanUp(p.RunID)
-	}
-	b, err := s.review()
-	if err != nil {
-		return nil, err
-	}
-	if b.ours != nil && b.trailers.run == p.RunID {
-		put = s.t.branch
-		p.Human, p.Commit, p.Base = b.human, put.String(), b.base.String()
-		if moves(*p) {
-			p.Content = quotafile.Hash(b.quotas)
-		}
-	}
-	if !moves(*p) {
-		switch done, err := s.settleRendered(p); {
-		case err != nil:
-			return nil, err
-		case done:
-			return s.cleanUp(p.RunID)
-		}
-	}
-	at, ok, err = s.mergedByContent(put, p)
-	switch {
-	case err != nil:
-		return nil, err
-	case ok:
-		if err := s.accepted(p, at); err != nil {
-			return nil, err
-		}
-		mark, err := s.mark(put, at)
-		if err != nil {
-			return nil, err
-		}
-		gone := move{branchRef(s.segment), s.t.branch, plumbing.ZeroHash}
-		if s.t.branch != put {
-			return []move{mark}, nil
-		}
-		return []move{mark, gone}, nil
-	case s.t.branch.IsZero():
-		p.State, p.Reason, p.Decided = rlc.Rejected, "the branch was deleted", s.cfg.Now().UTC()
-	case b.ours == nil || b.trailers.run != p.RunID:
-		p.State, p.Decided = rlc.Superseded, s.cfg.Now().UTC()
-	}
-	return nil, nil
-}
-
-// settleRendered makes a proposal that moves no quota accepted where the targets
-// hold the numbers by now, however that came about.
-func (s *service) settleRendered(p *rlc.Proposal) (done bool, err error) {
-	stale, err := s.stale()
-	if err != nil || stale != "" {
-		return false, ignoreInvalid(err)
-	}
-	at, err := s.renderedAt()
-	if err != nil {
-		return false, err
-	}
-	return true, s.accepted(p, at)
-}
-
-// ignoreInvalid is err unless what it is about is a person's to mend.
-func ignoreInvalid(err error) error {
-	if errors.Is(err, rlc.ErrInvalid) {
-		return nil
-	}
-	return err
-}
-
-// mergedByContent finds where a review's content came onto the base branch: all
-// lines that it changed, or the whole file by its hash. put is the review's
-// commit; it may be gone from the repository.
-func (s *service) mergedByContent(put plumbing.Hash, p *rlc.Proposal) (int, bool, error) {
-	c, err := s.nearest(put)
-	if err != nil && !errors.Is(err, plumbing.ErrObjectNotFound) {
-		return 0, false, err
-	}
-	if c != nil {
-		if i, ok, err := s.mergedAt(c); err != nil || ok {
-			return i, ok, err
-		}
-	}
-	if err := s.line.scan(s.ctx, s.v); err != nil {
-		return 0, false, err
-	}
-	after, known := s.line.at[plumbing.NewHash(p.Base)]
-	for n, i := range slices.Backward(s.line.touched[s.segment]) {
-		if known && i <= after || len(s.line.touched[s.segment])-n > maxBlame {
-			break
-		}
-		lines, err := s.lenient(s.line.points[i].tree)
-		if err != nil {
-			return 0, false, err
-		}
-		if p.Content != "" && quotafile.Hash(sorted(lines)) == p.Content {
-			return i, true, nil
-		}
-	}
-	return 0, false, nil
-}
-
-// mark remembers that a review was merged by content at a position: a commit
-// with both as parents, because a squash leaves no other trace of the first.
-func (s *service) mark(put plumbing.Hash, at int) (move, error) {
-	p := &s.line.points[at]
-	m := move{mergedRef(s.segment), s.t.merged, s.t.merged}
-	if _, err := s.v.commit(put); err != nil {
-		if errors.Is(err, plumbing.ErrObjectNotFound) {
-			return m, nil // pruned: nothing to remember it by
-		}
-		return m, err
-	}
-	h, err := s.commit(s.v, s.who, p.tree, "review merged by content\n", put, p.hash)
-	m.new = h
-	return m, err
-}
-
-// accepted makes p one that came onto the base branch at a position.
-func (s *service) accepted(p *rlc.Proposal, at int) (err error) {
-	p.State, p.Decided = rlc.Accepted, s.line.points[at].time
-	p.Actor, err = s.actor(at)
-	return err
-}
-
-// cleanUp removes the branch of a review that is on the base branch, unless it
-// holds more than that by now.
-func (s *service) cleanUp(run string) ([]move, error) {
-	if s.t.branch.IsZero() {
-		return nil, nil
-	}
-	b, err := s.review()
-	if err != nil || b.human || b.ours != nil && b.trailers.run != run {
-		return nil, err
-	}
-	return []move{{branchRef(s.segment), s.t.branch, plumbing.ZeroHash}}, nil
 }
 
 // name is the service's name as its files of a tree say it, or its path segment.

@@ -77,7 +77,7 @@ func (s *service) reference() (*object.Commit, error) {
 	if err := s.line.scan(s.ctx, s.v); err != nil {
 		return nil, err
 	}
-	open, err := s.nearest(s.t.branch) // may have been merged by content
+	open, err := s.nearest(s.t.proposal()) // may have been merged by content
 	if err != nil {
 		return nil, err
 	}
@@ -99,6 +99,9 @@ func (s *service) reference() (*object.Commit, error) {
 	}
 	for _, i := range slices.Backward(s.line.touched[s.segment]) {
 		p := &s.line.points[i]
+		if merged != nil && i < mergedAt {
+			return merged, nil // by a commit that left the service's folder alone
+		}
 		if p.ours && p.segment == s.segment {
 			return s.v.commit(p.hash)
 		}

@@ -75,6 +75,10 @@ type Config struct {
 	FetchObjects int           // that one fetch may bring, 500,000 by default: some 240 MiB of memory while it does
 	Fresh        time.Duration // how old the mirror may be for Settle; 0 looks each time
 
+	// GroupBy puts the proposals of a team's services up on one branch where it is
+	// ByTeam (see Branch); "": each service has a branch of its own.
+	GroupBy string
+
 	// Name and Email are RLC's as committer, "rlc" and "rlc@localhost" by
 	// default. Once changed, earlier commits of RLC count as a person's.
 	Name, Email string
@@ -285,7 +289,10 @@ func (r *Repo) at(i int) rlc.Commit {
 // tips are the references that an act begins from; zero where there is none.
 type tips struct {
 	base   plumbing.Hash
-	branch plumbing.Hash // the service's review
+	branch plumbing.Hash // the service's review: single, or its team's branch
+	single plumbing.Hash // the service's own branch
+	own    plumbing.Hash // the service's commit on its team's branch
+	team   string        // whose that is, "" where own is zero
 	merged plumbing.Hash // the service's last review found merged by content
 }
 
@@ -335,9 +342,13 @@ func (r *Repo) lookOnce(ctx context.Context, segment string, f func(*view, tips)
 		return r.noBase()
 	}
 	if segment != "" {
-		if t.branch, err = r.bare.read(branchRef(segment)); err != nil {
+		if t.single, err = r.bare.read(branchRef(segment)); err != nil {
 			return err
 		}
+		if t.own, err = r.bare.read(proposedRef(segment)); err != nil {
+			return err
+		}
+		t.branch = t.single
 		if t.merged, err = r.bare.read(mergedRef(segment)); err != nil {
 			return err
 		}
@@ -349,6 +360,16 @@ func (r *Repo) lookOnce(ctx context.Context, segment string, f func(*view, tips)
 	v := &view{store: st, who: r.who, log: r.cfg.Log}
 	if err := r.line.follow(ctx, v, t.base); err != nil {
 		return err
+	}
+	if !t.own.IsZero() {
+		c, err := v.commit(t.own)
+		if err != nil {
+			return err
+		}
+		t.team = r.who.trailers(c).team
+		if t.branch, err = r.bare.read(t.ref(segment)); err != nil {
+			return err
+		}
 	}
 	return f(v, t)
 }

@@ -61,9 +61,9 @@ func newWorld(t testing.TB, services ...string) *world {
 func (w *world) open(c gitsync.Config) *gitsync.Repo {
 	w.t.Helper()
 	if c.URL, c.Log = w.path, slog.New(slog.DiscardHandler); w.remote.URL != "" {
-		branch, readOnly, epoch, name, email := c.Branch, c.ReadOnly, c.Epoch, c.Name, c.Email
+		branch, readOnly, epoch, name, email, groupBy := c.Branch, c.ReadOnly, c.Epoch, c.Name, c.Email, c.GroupBy
 		c = w.remote
-		c.Branch, c.ReadOnly, c.Epoch, c.Name, c.Email = branch, readOnly, epoch, name, email
+		c.Branch, c.ReadOnly, c.Epoch, c.Name, c.Email, c.GroupBy = branch, readOnly, epoch, name, email, groupBy
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	c.Now = func() time.Time {

@@ -213,7 +213,8 @@ func (v *view) point(c *object.Commit) (point, error) {
 type trailers struct {
 	ours    bool // RLC is the committer and named its run
 	run     string
-	segment string
+	segment string // "" of a team's commit
+	team    string // on whose branch it stands; "" for the service's own
 	actor   string
 	epoch   uint64            // 0 where there is none
 	edited  map[string]string // quota ID → who: values that a person set, carried along
@@ -247,6 +248,8 @@ func (who Person) trailers(c *object.Commit) trailers {
 			t.run = value
 		case serviceTrailer:
 			t.segment = value
+		case teamTrailer:
+			t.team = value
 		case actorTrailer:
 			t.actor = value
 		case epochTrailer:

@@ -63,8 +63,13 @@ func personal(text string) string {
 	return cmp.Or(strings.Trim(strings.Join(lines, "\n"), "\n"), "edit")
 }
 
+// onMerge begins what a proposal's message says of the answers to it.
+const onMerge = "\nMerging puts these numbers in force; `git revert` of the merged commit takes\n" +
+	"them back. To change a number, commit to this branch: rlc then leaves it alone.\n" +
+	"To reject, delete the branch.\n\n"
+
 // message is the commit message of a proposal, and the text of its review.
-func message(p rlc.Proposal, n *next, epoch uint64, segment string) string {
+func message(p rlc.Proposal, n *next, epoch uint64, segment, team string) string {
 	var b strings.Builder
 	b.WriteString(said.Title(p.Service, n.moved))
 	b.WriteString("\n\n")
@@ -95,9 +100,7 @@ func message(p rlc.Proposal, n *next, epoch uint64, segment string) string {
 		}
 		fmt.Fprintf(&b, "- %s\n", escape.Prose(l))
 	}
-	b.WriteString("\nMerging puts these numbers in force; `git revert` of the merged commit takes\n" +
-		"them back. To change a number, commit to this branch: rlc then leaves it alone.\n" +
-		"To reject, delete the branch.\n\n")
+	b.WriteString(onMerge)
 	fmt.Fprintf(&b, "Run %s on %s", escape.Code(p.RunID), short(plumbing.NewHash(p.Base)))
 	if len(rows) > 0 && !rows[0].At.IsZero() {
 		fmt.Fprintf(&b, ", history until %s", rows[0].At.UTC().Format(time.RFC3339))
@@ -110,7 +113,9 @@ func message(p rlc.Proposal, n *next, epoch uint64, segment string) string {
 	}
 	edited := maps.Clone(n.edited)
 	maps.DeleteFunc(edited, func(id, _ string) bool { return moved[id] })
-	return withTrailers(b.String(), []trailer{
-		{runTrailer, p.RunID}, {serviceTrailer, segment}, {epochTrailer, fmt.Sprint(epoch)},
-	}, edited)
+	facts := []trailer{{runTrailer, p.RunID}, {serviceTrailer, segment}, {epochTrailer, fmt.Sprint(epoch)}}
+	if team != "" {
+		facts = append(facts, trailer{teamTrailer, team})
+	}
+	return withTrailers(b.String(), facts, edited)
 }

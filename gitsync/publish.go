@@ -77,7 +77,7 @@ func (s *service) publish(p *rlc.Proposal, epoch uint64) ([]move, error) {
 		if err := s.accepted(p, i); err != nil {
 			return nil, err
 		}
-		return s.cleanUp(p.RunID)
+		return s.cleanUp(p.RunID, epoch)
 	}
 	b, err := s.review()
 	if err != nil {
@@ -86,13 +86,13 @@ func (s *service) publish(p *rlc.Proposal, epoch uint64) ([]move, error) {
 	var todo []move
 	switch {
 	case b.human:
-		p.State, p.Human, p.Commit = rlc.Open, true, s.t.branch.String()
+		p.State, p.Human, p.Commit, p.Branch = rlc.Open, true, s.t.branch.String(), s.on()
 		p.Base, p.Content = b.base.String(), quotafile.Hash(b.quotas)
 		return nil, nil
 	case b.ours != nil && b.trailers.epoch > epoch:
 		return nil, fmt.Errorf("%w: epoch %d, the review holds %d", rlc.ErrFenced, epoch, b.trailers.epoch)
 	case b.ours != nil && b.trailers.run == p.RunID:
-		p.State, p.Commit, p.Base = rlc.Open, s.t.branch.String(), b.base.String()
+		p.State, p.Commit, p.Base, p.Branch = rlc.Open, s.t.branch.String(), b.base.String(), s.on()
 		if moves(*p) {
 			p.Content = quotafile.Hash(b.quotas)
 		}
@@ -102,7 +102,7 @@ func (s *service) publish(p *rlc.Proposal, epoch uint64) ([]move, error) {
 		if at, ok, err := s.mergedAt(b.ours); err != nil {
 			return nil, err
 		} else if ok {
-			m, err := s.mark(s.t.branch, at)
+			m, err := s.mark(s.t.proposal(), at)
 			if err != nil {
 				return nil, err
 			}
@@ -120,17 +120,35 @@ func (s *service) publish(p *rlc.Proposal, epoch uint64) ([]move, error) {
 		}
 	}
 	if tree == s.line.tip().tree {
-		p.State, p.Commit, p.Base = rlc.Superseded, "", s.t.base.String()
-		return append(todo, move{branchRef(s.segment), s.t.branch, plumbing.ZeroHash}), nil
+		p.State, p.Commit, p.Base, p.Branch = rlc.Superseded, "", s.t.base.String(), s.on()
+		gone, err := s.withdraw(epoch, s.t.base, tree)
+		return append(append(todo, move{branchRef(s.segment), s.t.single, plumbing.ZeroHash}), gone...), err
 	}
-	p.State, p.Base = rlc.Open, s.t.base.String()
-	commit, err := s.commit(s.v, s.who, tree, message(*p, n, epoch, s.segment), s.t.base)
+	up, err := s.open(p, n, tree, epoch)
+	return append(todo, up...), err
+}
+
+// open commits what a proposal would put in force and puts it up.
+func (s *service) open(p *rlc.Proposal, n *next, tree plumbing.Hash, epoch uint64) ([]move, error) {
+	team, err := s.team(s.line.tip().tree)
 	if err != nil {
 		return nil, err
 	}
-	p.Commit = commit.String()
-	return append(todo, move{branchRef(s.segment), s.t.branch, commit}), nil
+	p.State, p.Base, p.Branch = rlc.Open, s.t.base.String(), branchName(s.segment)
+	if team != "" {
+		p.Branch = teamBranch(team)
+	}
+	own, err := s.commit(s.v, s.who, tree, message(*p, n, epoch, s.segment, team), s.t.base)
+	if err != nil {
+		return nil, err
+	}
+	up, tip, err := s.put(own, team, epoch)
+	p.Commit = tip.String()
+	return up, err
 }
+
+// on is the branch on which the service's proposal stands.
+func (s *service) on() string { return strings.TrimPrefix(s.t.ref(s.segment), "refs/heads/") }
 
 // next makes the tree that a proposal would put in force, the tip's where nothing
 // is left to change, and sets the proposal's content: of a proposal that moves no
@@ -233,6 +251,9 @@ type review struct {
 func (s *service) review() (b review, err error) {
 	if _, in := s.line.contains(s.t.branch); s.t.branch.IsZero() || in {
 		return review{}, nil
+	}
+	if s.t.team != "" {
+		return s.teamReview()
 	}
 	baseAt := -1
 	seen, queue := map[plumbing.Hash]bool{}, []plumbing.Hash{s.t.branch}

@@ -85,6 +85,37 @@ func (r refs) all() map[string]plumbing.Hash {
 	return out
 }
 
+// under is all references below a prefix that ends in a slash, by name.
+func (r refs) under(prefix string) (map[string]plumbing.Hash, error) {
+	names := map[string]bool{}
+	for name := range r.all() {
+		names[name] = strings.HasPrefix(name, prefix)
+	}
+	loose, err := os.ReadDir(filepath.Join(r.path, filepath.FromSlash(prefix)))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, e := range loose {
+		if name := prefix + e.Name(); e.Type().IsRegular() && plumbing.ReferenceName(name).Validate() == nil && !strings.HasSuffix(name, ".lock") {
+			names[name] = true
+		}
+	}
+	out := map[string]plumbing.Hash{}
+	for name, wanted := range names {
+		if !wanted {
+			continue
+		}
+		h, err := r.read(name)
+		if err != nil {
+			return nil, err
+		}
+		if !h.IsZero() {
+			out[name] = h
+		}
+	}
+	return out, nil
+}
+
 // branches lists the branches by name, for messages.
 func (r refs) branches() []string {
 	var names []string

@@ -17,7 +17,8 @@ import (
 type Repository interface {
 	Publish(ctx context.Context, p rlc.Proposal) (rlc.Proposal, error)
 	Settle(ctx context.Context, p rlc.Proposal) (rlc.Proposal, error)
-	Reject(ctx context.Context, p rlc.Proposal, actor, reason string) error
+	// RejectBranch rejects p together with all that is on its branch.
+	RejectBranch(ctx context.Context, p rlc.Proposal, actor, reason string) error
 }
 
 // Config says how reviews are put up.
@@ -25,17 +26,19 @@ type Config struct {
 	Repository Repository // required
 	Forge      Forge      // nil: branches alone, reviewed on RLC's own pages
 
-	// Title and Body make a review's text; required with a Forge.
+	// Title and Body make a review's text; required with a Forge. Several proposals
+	// may be on one branch: any of them asks for the text of the whole.
 	Title, Body func(rlc.Proposal) string
 	// Reviewers are whom a review of a proposal is for; nil asks nobody.
 	Reviewers func(context.Context, rlc.Proposal) ([]string, error)
 	Labels    []string // put on every review
 
 	// MaxOpen bounds the open reviews; 0 does not. What is beyond waits, and the
-	// first to go is what Waiting lists first.
+	// first to go is what Waiting lists first. Proposals of one branch are one.
 	MaxOpen int
 	// Open and Waiting list the proposals under review and those not published
-	// yet, in the order in which they shall be; required with MaxOpen.
+	// yet, in the order in which they shall be; required with MaxOpen. Without Open
+	// each branch has one proposal.
 	Open, Waiting func(context.Context) ([]rlc.Proposal, error)
 
 	Fresh time.Duration    // how old the list of open reviews may be, 30 s by default
@@ -98,9 +101,46 @@ func (r *Reviews) Publish(ctx context.Context, p rlc.Proposal) (rlc.Proposal, er
 		return out, err
 	}
 	if out.State != rlc.Open {
-		return out, r.close(ctx, out.Branch)
+		return out, r.leave(ctx, out)
 	}
 	return r.show(ctx, out)
+}
+
+// others are the other open proposals on a proposal's branch.
+func (r *Reviews) others(ctx context.Context, p rlc.Proposal) ([]rlc.Proposal, error) {
+	if r.cfg.Open == nil {
+		return nil, nil
+	}
+	open, err := r.cfg.Open(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("look for what else is on %s: %w", p.Branch, err)
+	}
+	return slices.DeleteFunc(slices.Clone(open), func(o rlc.Proposal) bool { return o.Branch != p.Branch || o.Service == p.Service }), nil
+}
+
+// leave closes the review of a proposal that is over; where others are on its
+// branch, the review says what is left.
+func (r *Reviews) leave(ctx context.Context, p rlc.Proposal) error {
+	others, err := r.others(ctx, p)
+	if err != nil {
+		return err
+	}
+	if len(others) == 0 {
+		return r.close(ctx, p.Branch)
+	}
+	now, err := r.cfg.Forge.Find(ctx, p.Branch)
+	if err != nil || now.State != Open || others[0].Human {
+		return err
+	}
+	t := Text{Title: r.cfg.Title(others[0]), Body: Fit(r.cfg.Body(others[0]), r.cfg.Forge.BodyLimit())}
+	if !r.differs(now, t) {
+		return nil
+	}
+	if err := r.cfg.Forge.Update(ctx, now.Number, t); err != nil {
+		return fmt.Errorf("update the review of %s: %w", p.Branch, err)
+	}
+	r.remember(now, t)
+	return nil
 }
 
 // turn reports ErrWaits while other proposals are to go before p.
@@ -112,30 +152,30 @@ func (r *Reviews) turn(ctx context.Context, p rlc.Proposal) error {
 	if err != nil {
 		return fmt.Errorf("count open reviews: %w", err)
 	}
-	services := map[string]bool{}
+	branches := map[string]bool{}
 	for _, o := range open {
-		services[o.Service] = true
+		branches[o.Branch] = true
 	}
-	if services[p.Service] {
-		return nil // it takes the place of one
+	if branches[p.Branch] {
+		return nil // it takes the place of one, or joins it
 	}
 	waiting, err := r.cfg.Waiting(ctx)
 	if err != nil {
 		return fmt.Errorf("count waiting proposals: %w", err)
 	}
-	before := 0
+	before := map[string]bool{}
 	for _, w := range waiting {
 		if w.ID == p.ID {
 			break
 		}
-		if !services[w.Service] {
-			before++
+		if !branches[w.Branch] && w.Branch != p.Branch {
+			before[w.Branch] = true
 		}
 	}
-	if len(services)+before < r.cfg.MaxOpen {
+	if len(branches)+len(before) < r.cfg.MaxOpen {
 		return nil
 	}
-	return fmt.Errorf("%w: %d reviews are open of at most %d, %d go before it", ErrWaits, len(services), r.cfg.MaxOpen, before)
+	return fmt.Errorf("%w: %d reviews are open of at most %d, %d go before it", ErrWaits, len(branches), r.cfg.MaxOpen, len(before))
 }
 
 // show opens the review of a published branch, or updates it.
@@ -246,7 +286,7 @@ func (r *Reviews) settle(ctx context.Context, p rlc.Proposal) (rlc.Proposal, err
 		if p.State == rlc.Superseded {
 			return p, nil // the branch is a newer run's, and so is the review
 		}
-		return p, r.close(ctx, p.Branch)
+		return p, r.leave(ctx, p)
 	}
 	if p.State != rlc.Open && p.State != rlc.Rejected {
 		return p, nil
@@ -271,7 +311,7 @@ func (r *Reviews) settle(ctx context.Context, p rlc.Proposal) (rlc.Proposal, err
 // rejected makes p one that a person closed on the forge and removes its branch;
 // people's commits on it are kept.
 func (r *Reviews) rejected(ctx context.Context, p rlc.Proposal, now Review) (rlc.Proposal, error) {
-	if err := r.cfg.Repository.Reject(ctx, p, now.By, "closed on the forge"); err != nil {
+	if err := r.cfg.Repository.RejectBranch(ctx, p, now.By, "closed on the forge"); err != nil {
 		return p, err
 	}
 	p.State, p.Actor, p.Reason, p.Decided, p.URL = rlc.Rejected, now.By, "closed on the forge", now.At, now.URL
@@ -347,13 +387,14 @@ func (r *Reviews) Status(ctx context.Context, p rlc.Proposal, s Status) error {
 	return r.cfg.Forge.Status(ctx, p.Commit, s)
 }
 
-// CloseReview closes a proposal's review on the forge where it is open: after a
-// person rejected or accepted it on RLC's own page.
+// CloseReview closes a proposal's review on the forge where it is open, or takes
+// the proposal out of its text where others are in it: after a person rejected or
+// accepted it on RLC's own page.
 func (r *Reviews) CloseReview(ctx context.Context, p rlc.Proposal) error {
 	if r.cfg.Forge == nil {
 		return nil
 	}
-	return r.close(ctx, p.Branch)
+	return r.leave(ctx, p)
 }
 
 // review is the open review of a proposal.

@@ -155,9 +155,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		reply(w, http.StatusUnauthorized, map[string]string{"message": "Bad credentials: " + shown})
 		return
 	}
+	heads := s.heads()
 	for _, v := range s.reviews {
 		if v.state == forge.Open {
-			if head := s.rev(v.branch); head != "" {
+			if head := heads[v.branch]; head != "" {
 				v.head = head
 			} else if !strings.HasPrefix(v.branch, "rlc/many-") {
 				v.state, v.at = forge.Closed, time.Now()
@@ -179,6 +180,18 @@ func (s *Server) run(args ...string) (string, error) {
 	cmd.Env = append(os.Environ(), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null")
 	out, err := cmd.Output()
 	return strings.TrimSpace(string(out)), err
+}
+
+// heads are the branches with their commits, in one process however many there are.
+func (s *Server) heads() map[string]string {
+	out := map[string]string{}
+	all, _ := s.run("for-each-ref", "--format=%(objectname) %(refname)", "refs/heads")
+	for line := range strings.Lines(all) {
+		if hash, name, ok := strings.Cut(strings.TrimSpace(line), " refs/heads/"); ok {
+			out[name] = hash
+		}
+	}
+	return out
 }
 
 func (s *Server) rev(branch string) string {

@@ -6,6 +6,9 @@ import (
 	"github.com/openrlc/rlc/gitsync/forge"
 )
 
+// Bare is the path of the repository behind the forge.
+func (s *Server) Bare() string { return s.bare }
+
 // Comments are a review's, the oldest first.
 func (s *Server) Comments(number int64) []string {
 	s.mu.Lock()

@@ -175,6 +175,7 @@ func Open(ctx context.Context, c config.Server, o Options) (_ *App, err error) {
 	if a.Planner, err = planner.New(planner.Config{
 		Repo: a.Repo, History: a.History, Records: pastOverrides{a.Records, a}, Policies: a.policies, Publisher: pinned{a.publisher(), a},
 		Epoch: a.epoch.Load, Deadline: c.RunDeadline, Log: a.log,
+		Branch:  func(s *rlc.Service) string { return gitsync.Branch(s, c.Reviews.GroupBy) },
 		PageURL: func(id string) string { return a.URL + "/proposals/" + id },
 	}); err != nil {
 		return nil, fmt.Errorf("planner: %w", err)

@@ -30,6 +30,7 @@ type merging struct {
 	woken  atomic.Uint64   // messages of the forge: a label may be gone
 	looked string          // which proposals, on which head, in which minute, after how many messages
 	asked  map[string]bool // commits that a forge was asked to merge: whether it agreed
+	told   map[string]bool // proposals and commits whose asking is on record
 }
 
 // mergeOpen merges the open proposals that need no person. A failure keeps the
@@ -73,6 +74,18 @@ func (a *App) Mergeable(ctx context.Context, p rlc.Proposal) (ok bool, because s
 }
 
 func (a *App) mergeable(ctx context.Context, p rlc.Proposal, now time.Time) (bool, string, error) {
+	ok, because, err := a.mergeableAlone(ctx, p, now)
+	if err != nil || !ok {
+		return false, because, err
+	}
+	if why, err := a.shared(ctx, p, now); err != nil || why != "" {
+		return false, why, err
+	}
+	return true, because, nil
+}
+
+// mergeableAlone is mergeable but for what else is in the review.
+func (a *App) mergeableAlone(ctx context.Context, p rlc.Proposal, now time.Time) (bool, string, error) {
 	_, desired := a.Desired()
 	if desired == nil || desired.Service(p.Service) == nil {
 		return false, "the service's files are not read", nil
@@ -208,22 +221,22 @@ func (a *App) merge(ctx context.Context, p rlc.Proposal, because string) error {
 }
 
 // mergeOnForge asks once for each commit, again only where the forge refused:
-// it may wait for checks by itself.
+// it may wait for checks by itself. Each proposal of a commit is on record first.
 func (a *App) mergeOnForge(ctx context.Context, records *store.DB, p rlc.Proposal, audit *rlc.AuditEntry) error {
-	done, before := a.merging.asked[p.Commit]
-	if done {
-		return nil
+	if a.merging.asked == nil {
+		a.merging.asked, a.merging.told = map[string]bool{}, map[string]bool{}
 	}
-	if !before {
+	if id := p.ID + " " + p.Commit; !a.merging.told[id] {
 		audit.Action = askedToMerge
 		if err := records.SetProposal(ctx, p, audit); err != nil {
 			return err
 		}
+		a.merging.told[id] = true
+	}
+	if a.merging.asked[p.Commit] {
+		return nil
 	}
 	err := a.reviews.Merge(ctx, p)
-	if a.merging.asked == nil {
-		a.merging.asked = map[string]bool{}
-	}
 	a.merging.asked[p.Commit] = err == nil
 	if err == nil {
 		a.Nudge()

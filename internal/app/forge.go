@@ -86,7 +86,7 @@ func forgeRepository(configured, remote string) (string, error) {
 func (a *App) openReviews(f forge.Forge) (err error) {
 	c := forge.Config{
 		Repository: a.Repo, Forge: f, MaxOpen: a.Config.Reviews.MaxOpen, Open: a.openProposals, Waiting: a.waitingProposals, Log: a.log,
-		Title:     func(p rlc.Proposal) string { return review.Title(p.Service, moving(p.Changes)) },
+		Title:     a.reviewTitle,
 		Body:      a.reviewBody,
 		Reviewers: a.reviewers,
 	}
@@ -104,7 +104,27 @@ func moving(all []rlc.Change) []rlc.Change {
 	return slices.DeleteFunc(slices.Clone(all), func(c rlc.Change) bool { return !c.Moves() })
 }
 
+func (a *App) reviewTitle(p rlc.Proposal) string {
+	all, team := a.together(p)
+	if team == "" {
+		return review.Title(p.Service, moving(p.Changes))
+	}
+	return review.TeamTitle(team, len(all))
+}
+
 func (a *App) reviewBody(p rlc.Proposal) string {
+	all, team := a.together(p)
+	if team == "" {
+		return a.proposalBody(p)
+	}
+	bodies := make([]string, len(all))
+	for i, p := range all {
+		bodies[i] = "## " + review.Title(p.Service, moving(p.Changes)) + "\n\n" + a.proposalBody(p)
+	}
+	return review.TeamBody(bodies)
+}
+
+func (a *App) proposalBody(p rlc.Proposal) string {
 	about := review.About{Page: a.URL + "/proposals/" + p.ID, Forge: true}
 	if _, c := a.Desired(); c != nil {
 		about.Service = c.Service(p.Service)
@@ -127,6 +147,23 @@ func (a *App) reviewBody(p rlc.Proposal) string {
 // nobody, those owners in policy.yaml that are written as the forge's (@login,
 // @group/team).
 func (a *App) reviewers(ctx context.Context, p rlc.Proposal) ([]string, error) {
+	all, team := a.together(p)
+	if team == "" {
+		return a.reviewersOf(ctx, p)
+	}
+	var who []string
+	for _, p := range all {
+		more, err := a.reviewersOf(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		who = append(who, more...)
+	}
+	slices.Sort(who)
+	return slices.Compact(who), nil
+}
+
+func (a *App) reviewersOf(ctx context.Context, p rlc.Proposal) ([]string, error) {
 	who, err := a.Repo.CodeOwners(ctx, p.Service)
 	if err != nil || who != nil {
 		return who, err

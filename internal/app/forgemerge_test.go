@@ -21,9 +21,12 @@ import (
 
 const frozenDefaults = "apiVersion: rlc/v1\nkind: Defaults\nauto_merge: {max_change: 0.2}\nfreeze: [{cron: \"* * * * *\", for: 1h}]\n"
 
-// onForge runs a server whose reviews are on a fake Gitea, one open at most, over
+// forges are the kinds of forge as the configuration names them.
+var forges = map[string]forgetest.Kind{"github": forgetest.GitHub, "gitlab": forgetest.GitLab, "gitea": forgetest.Gitea}
+
+// onForge runs a server whose reviews are on a fake forge, one open at most, over
 // two services that merge by themselves and are frozen.
-func onForge(t *testing.T) (a *app.App, s *forgetest.Server, push func(file, text string)) {
+func onForge(t *testing.T, kind, groupBy string) (a *app.App, s *forgetest.Server, push func(file, text string)) {
 	t.Helper()
 	bare := filepath.Join(t.TempDir(), "acme", "config.git")
 	if err := os.MkdirAll(filepath.Dir(bare), 0o755); err != nil {
@@ -36,19 +39,20 @@ func onForge(t *testing.T) (a *app.App, s *forgetest.Server, push func(file, tex
 		t.Fatal(err)
 	}
 	git(t, bare, "config", "http.receivepack", "true")
-	s = forgetest.NewServer(t, forgetest.Gitea, bare, "canary-token")
+	s = forgetest.NewServer(t, forges[kind], bare, "canary-token")
 	hookSecret := filepath.Join(t.TempDir(), "hook")
 	write(t, hookSecret, []byte("canary-hook\n"))
 	a = open(t, t.TempDir(), nil, func(c *config.Server) {
 		c.Repository.URL, c.Repository.User, c.Repository.TokenFile, c.Repository.CAFile = s.GitURL(), "rlc", s.TokenFile(), s.CAFile()
-		c.Forge.Kind, c.Forge.URL, c.Forge.Repository = "gitea", s.URL, forgetest.Repo
+		c.Forge.Kind, c.Forge.URL, c.Forge.Repository = kind, s.URL, forgetest.Repo
 		c.Forge.WebhookSecretFile = hookSecret
-		c.Reviews.MaxOpen = 1
+		c.Reviews.MaxOpen, c.Reviews.GroupBy = 1, groupBy
 	})
 	clone := filepath.Join(t.TempDir(), "clone")
 	git(t, bare, "clone", "-q", bare, clone)
 	return a, s, func(file, text string) {
 		t.Helper()
+		git(t, clone, "pull", "-q", "--ff-only")
 		write(t, filepath.Join(clone, file), []byte(text))
 		git(t, clone, "add", file)
 		git(t, clone, "commit", "-qm", "By hand: "+file)
@@ -60,7 +64,13 @@ func onForge(t *testing.T) (a *app.App, s *forgetest.Server, push func(file, tex
 // person's label holds it, exactly the commit that was judged, and one review at
 // a time. What it merged counts for the next one's turn as RLC's own merge.
 func TestTheForgeMergesWhatNeedsNoPerson(t *testing.T) {
-	a, s, push := onForge(t)
+	for kind := range forges {
+		t.Run(kind, func(t *testing.T) { forgeMerges(t, kind) })
+	}
+}
+
+func forgeMerges(t *testing.T, kind string) {
+	a, s, push := onForge(t, kind, "service")
 	if _, err := a.Compute(t.Context(), planner.Ask{Slot: "one"}); err == nil {
 		t.Fatal("both services are up though one review may be open")
 	}
@@ -80,7 +90,7 @@ func TestTheForgeMergesWhatNeedsNoPerson(t *testing.T) {
 	}
 
 	s.SetLabels(up.Branch)
-	tell(t, a, `{"action":"unlabeled"}`)
+	tell(t, a, kind, `{"action":"unlabeled"}`)
 	var first rlc.Proposal
 	eventually(t, "the forge merged it", func() bool { first = accepted(t, a, up.Service); return first.ID != "" })
 	if v, _ := s.Review(up.Branch); v.State != forge.Merged || v.By != "rlc-bot" || v.Commit != up.Commit || first.Content != up.Content {
@@ -150,17 +160,22 @@ func accepted(t *testing.T, a *app.App, service string) rlc.Proposal {
 	return all[0]
 }
 
-// tell sends the message of a fake Gitea, signed.
-func tell(t *testing.T, a *app.App, message string) {
+// tell sends the message of a fake forge, with its proof.
+func tell(t *testing.T, a *app.App, kind, message string) {
 	t.Helper()
-	sum := hmac.New(sha256.New, []byte("canary-hook"))
+	const secret = "canary-hook"
+	sum := hmac.New(sha256.New, []byte(secret))
 	sum.Write([]byte(message))
+	proof := hex.EncodeToString(sum.Sum(nil))
+	header := map[string][2]string{
+		"github": {"X-Hub-Signature-256", "sha256=" + proof}, "gitea": {"X-Gitea-Signature", proof}, "gitlab": {"X-Gitlab-Token", secret},
+	}[kind]
 	r, err := http.NewRequestWithContext(t.Context(), "POST", a.URL+"/hooks/forge", strings.NewReader(message))
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("X-Gitea-Signature", hex.EncodeToString(sum.Sum(nil)))
+	r.Header.Set(header[0], header[1])
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)

@@ -53,6 +53,9 @@ func repositoryConfig(s config.Server) (gitsync.Config, error) {
 	r := s.Repository
 	c := gitsync.Config{URL: r.URL, Branch: r.Branch, Name: committer, Email: "rlc@localhost"}
 	c.SigningKeyFile, c.SigningPassphraseFile = s.Reviews.SigningKeyFile, s.Reviews.SigningPassphraseFile
+	if s.Reviews.GroupBy == gitsync.ByTeam {
+		c.GroupBy = gitsync.ByTeam
+	}
 	if !gitsync.Remote(r.URL) {
 		return c, nil
 	}

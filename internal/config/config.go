@@ -73,6 +73,7 @@ type Forge struct {
 // Reviews say how reviews are put up.
 type Reviews struct {
 	MaxOpen               int
+	GroupBy               string // service or team
 	Labels                string // separated by commas
 	SigningKeyFile        string // ssh; "": commits are not signed
 	SigningPassphraseFile string

@@ -308,7 +308,7 @@ func Keys() []Key {
 		check:       func(c *Server) error { return readable(c.Forge.WebhookSecretFile) },
 	}, {
 		Name: "reviews.max_open", Default: "50", field: func(c *Server) any { return &c.Reviews.MaxOpen },
-		Means:       "How many services may have an open review at once.",
+		Means:       "How many reviews may be open at once.",
 		Consequence: "What is beyond waits, the oldest and of those the riskiest first; the proposal says so.",
 		check: func(c *Server) error {
 			if n := c.Reviews.MaxOpen; n < 1 || n > 10_000 {
@@ -316,6 +316,11 @@ func Keys() []Key {
 			}
 			return nil
 		},
+	}, {
+		Name: "reviews.group_by", Default: "service", field: func(c *Server) any { return &c.Reviews.GroupBy },
+		Means:       "What shares a review: service (each has its own) or team (all services whose first owner is the same).",
+		Consequence: "With team, merging or closing the review on git or the forge decides on all of them; RLC's pages decide on each. Services without owners keep reviews of their own.",
+		check:       func(c *Server) error { return oneOf(c.Reviews.GroupBy, "service", "team") },
 	}, {
 		Name: "reviews.labels", Default: "rlc", field: func(c *Server) any { return &c.Reviews.Labels },
 		Means:       "Labels of every review on a forge, separated by commas; made where they do not exist.",

@@ -56,6 +56,9 @@ type Config struct {
 	Epoch func() uint64
 	// PageURL is where people review a proposal. Nil: "/proposals/" and its id.
 	PageURL func(proposalID string) string
+	// Branch is where a proposal for a service is put up. Nil: "rlc/" and its path
+	// segment.
+	Branch func(*rlc.Service) string
 	// Deadline bounds the reading and computing of one run, 10 minutes by
 	// default. Services that it leaves unread are held, and the run is degraded.
 	Deadline time.Duration
@@ -175,6 +178,9 @@ func New(cfg Config) (*Planner, error) {
 	}
 	if cfg.PageURL == nil {
 		cfg.PageURL = func(id string) string { return "/proposals/" + id }
+	}
+	if cfg.Branch == nil {
+		cfg.Branch = func(s *rlc.Service) string { return "rlc/" + quotafile.PathSegment(s.Name) }
 	}
 	if cfg.Deadline <= 0 {
 		cfg.Deadline = 10 * time.Minute

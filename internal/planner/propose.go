@@ -30,9 +30,12 @@ func (p *Planner) propose(ctx context.Context, run *rlc.Run, h *head, service st
 	id := run.ID + "-" + quotafile.PathSegment(service)
 	proposal := &rlc.Proposal{
 		ID: id, RunID: run.ID, Service: service, State: rlc.Pending, URL: p.cfg.PageURL(id),
-		Branch: "rlc/" + quotafile.PathSegment(service), Base: run.Commit,
+		Base:    run.Commit,
 		Content: quotafile.Hash(apply(h.config.Quotas[service], moving)),
 		Created: p.now(), Changes: moving,
+	}
+	if svc := h.config.Service(service); svc != nil {
+		proposal.Branch = p.cfg.Branch(svc)
 	}
 	var open rlc.Proposal // the zero value where none is
 	switch page, _, err := p.cfg.Records.Proposals(ctx, rlc.Open, service, rlc.Page{Number: 1, Size: 1}); {

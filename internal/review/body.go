@@ -283,3 +283,22 @@ func hexOnly(s string) string {
 		return -1
 	}, s)
 }
+
+// TeamBody is the text of a review of several proposals: each in whole while there
+// is room below MaxBytes, of the others their first lines.
+func TeamBody(bodies []string) string {
+	const more = "\n\n… the rest of it is in the branch's commit message and on its page.\n"
+	room := MaxBytes / max(len(bodies), 1)
+	var b strings.Builder
+	for _, text := range bodies {
+		if len(text) > room-2 {
+			cut := text[:max(0, room-len(more)-2)]
+			text = cut[:strings.LastIndexByte(cut, '\n')+1] + more
+			if strings.Count(text, "<details>") > strings.Count(text, "</details>") {
+				text = strings.TrimSuffix(text, more) + "\n</details>" + more
+			}
+		}
+		b.WriteString(strings.TrimRight(text, "\n") + "\n\n")
+	}
+	return b.String()
+}

@@ -24,6 +24,11 @@ const Riskiest = 20
 // Explained is how many of them it explains step by step.
 const Explained = 5
 
+// TeamTitle is one line for the proposals of a team's services in one review.
+func TeamTitle(team string, services int) string {
+	return fmt.Sprintf("rlc(team %s): %s", escape.Clip(escape.Line(team), 80), count(services, "service"))
+}
+
 // Title is one line: how many quotas, which way, and what it does to drops.
 func Title(service string, changes []rlc.Change) string {
 	var up, down, added, gone, other int
