@@ -87,6 +87,9 @@ func spans(v *visit, shown rlc.Window, from, until time.Time) []ui.Choice {
 		label, from string
 		long        time.Duration
 	}{{"24 h", "now-24h", day}, {"7 days", "now-7d", 7 * day}, {"All", "", until.Sub(from)}} {
+		if c.from != "" && c.long >= until.Sub(from) {
+			continue // all of it
+		}
 		at := v.with("from", c.from, "to", "", "page", "")
 		all = append(all, ui.Choice{Label: c.label, URL: at + "#chart", On: shown.Until.Equal(until) && shown.Until.Sub(shown.From) == c.long})
 	}

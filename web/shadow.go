@@ -186,19 +186,26 @@ func (s *server) shadow(v *visit) error {
 	if asleep > 0 {
 		view.Asleep = plural(asleep, "episode is snoozed", "episodes are snoozed")
 	}
-	var diverging int
-	view.Compare, diverging = shadowRows(name, sh)
+	var diverging, compared int
+	view.Compare, diverging, compared = shadowRows(name, sh)
+	view.CompareRest = compareRest(len(sh.quotas), len(view.Compare))
 	view.Verdict = shadowVerdict(sh, diverging)
 	view.Until, view.Compared = v.timeAs(sh.now, "15:04:05"), v.time(sh.at)
 	view.Live, view.NoLive = liveRows(name, sh), noLive(name, sh)
 	if rest := len(sh.counted) - len(view.Live); rest > 0 {
 		view.LiveRest = "and " + plural(rest, "quota", "quotas") + " with fewer"
 	}
+	if silent := silentQuotas(sh); silent > 0 && sh.liveErr == nil && len(view.Live) > 0 {
+		view.LiveRest = strings.TrimPrefix(view.LiveRest+"; "+plural(silent, "quota", "quotas")+" in shadow without a request in 24 h not listed", "; ")
+	}
 	view.Tiles = []ui.Tile{
 		{Label: "Live, would have dropped", Figure: count(sh.live.VirtualDrops), From: "of " + count(sh.live.Offered) + " requests counted in the last 24 h"},
 		{Label: "Backtest", Figure: count(sh.total), From: plural(len(sh.quotas), "quota", "quotas") + " in shadow, replayed over four weeks until " + v.time(sh.at).Text + ", the last run's now"},
 		{Label: "Episodes", Figure: count(float64(len(sh.episodes))), From: "in the backtest"},
-		{Label: "Diverging", Figure: count(float64(diverging)), From: "quotas whose live counter is more than 10 % off the backtest"},
+		{Label: "Diverging", Figure: count(float64(diverging)), Unit: "of " + count(float64(compared)), From: "quotas that can be compared: live counter more than 10 % off the backtest"},
+	}
+	if compared == 0 {
+		view.Tiles[3] = ui.Tile{Label: "Diverging", Figure: "—", From: "no quota can be compared yet: enforcers have not counted half of a mean day"}
 	}
 	if diverging > 0 {
 		view.Tiles[3].Level = "bad"
@@ -208,7 +215,7 @@ func (s *server) shadow(v *visit) error {
 	}
 	if len(sh.quotas) == 0 {
 		for i := 1; i < len(view.Tiles); i++ {
-			view.Tiles[i].Figure, view.Tiles[i].From = unknown, "no run has replayed a quota in shadow yet"
+			view.Tiles[i].Figure, view.Tiles[i].Unit, view.Tiles[i].From = unknown, "", "no run has replayed a quota in shadow yet"
 		}
 	}
 	for _, e := range []error{sh.liveErr, compareErr} {
@@ -230,14 +237,17 @@ func (s *server) shadow(v *visit) error {
 }
 
 // shadowRows is the comparison, the most drops first; diverging counts all
-// quotas that are more than 10 % off.
-func shadowRows(name string, sh *shadowed) (rows []ui.CompareRow, diverging int) {
+// quotas that are more than 10 % off, compared those that are old enough to be.
+func shadowRows(name string, sh *shadowed) (rows []ui.CompareRow, diverging, compared int) {
 	quotas := slices.Clone(sh.quotas)
 	slices.SortStableFunc(quotas, func(a, b shadowQuota) int {
 		return cmpFloat(max(b.backtest, b.counted.VirtualDrops), max(a.backtest, a.counted.VirtualDrops))
 	})
 	for _, q := range quotas {
 		apart, young := q.reading()
+		if !young {
+			compared++
+		}
 		if math.Abs(apart) > 0.1 && !young {
 			diverging++
 		}
@@ -259,7 +269,31 @@ func shadowRows(name string, sh *shadowed) (rows []ui.CompareRow, diverging int)
 		}
 		rows = append(rows, row)
 	}
-	return rows, diverging
+	return rows, diverging, compared
+}
+
+// compareRest says why a comparison lists fewer quotas than were replayed.
+func compareRest(replayed, listed int) string {
+	if rest := replayed - listed; rest > 0 && listed > 0 {
+		return plural(rest, "more quota", "more quotas") + " in shadow, with fewer drops or none in both, not listed"
+	}
+	return ""
+}
+
+// silentQuotas counts the replayed quotas in shadow that enforcers have counted
+// nothing of.
+func silentQuotas(sh *shadowed) int {
+	counted := map[string]bool{}
+	for _, c := range sh.counted {
+		counted[rlc.QuotaID(c.Bucket, c.Key)] = true
+	}
+	n := 0
+	for _, q := range sh.quotas {
+		if !counted[q.row.id()] {
+			n++
+		}
+	}
+	return n
 }
 
 // mostLive quotas are listed with their live counters.

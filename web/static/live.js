@@ -49,6 +49,8 @@
           document.dispatchEvent(new CustomEvent("rlc:fresh", { detail: main }));
         }
         was = now;
+        const bar = document.querySelector(".bar nav"), counts = doc.querySelector(".bar nav");
+        if (counts && bar.innerHTML !== counts.innerHTML && !bar.contains(document.activeElement)) bar.replaceWith(counts); // counts
         pulse.querySelector("time").replaceWith(doc.querySelector(".pulse time"));
         at = performance.now();
       }

@@ -363,23 +363,24 @@ type HistoryRow struct {
 
 // Shadow is the page /services/{service}/shadow.
 type Shadow struct {
-	Head     Head
-	Name     string
-	Verdict  []Part
-	More     string
-	Tiles    []Tile
-	Tabs     Tabs
-	Until    Time // when the live counters were read
-	Live     []LiveRow
-	LiveRest string // how many quotas are not listed; "" for none
-	NoLive   *Empty
-	Compare  []CompareRow
-	Compared Time // the comparison's 24 h end here
-	Rows     []EpisodeRow
-	Asleep   string // how many episodes are put off; "" for none
-	Pager    Pager
-	Sight    string
-	Empty    *Empty
+	Head        Head
+	Name        string
+	Verdict     []Part
+	More        string
+	Tiles       []Tile
+	Tabs        Tabs
+	Until       Time // when the live counters were read
+	Live        []LiveRow
+	LiveRest    string // how many quotas are not listed; "" for none
+	NoLive      *Empty
+	Compare     []CompareRow
+	CompareRest string // why fewer are listed than were replayed; ""
+	Compared    Time   // the comparison's 24 h end here
+	Rows        []EpisodeRow
+	Asleep      string // how many episodes are put off; "" for none
+	Pager       Pager
+	Sight       string
+	Empty       *Empty
 }
 
 // LiveRow is what enforcers counted for one quota in 24 h.
