@@ -18,7 +18,7 @@ type Hour struct {
 	Max       Rate // highest step
 	P99       Rate // 99th percentile of the present steps, nearest rank
 	Mean      Rate // over the present steps
-	Second    Rate // highest one-second rate, at most, as enforcers counted it; 0 where nobody did
+	Second    Rate // highest one-second rate, at most, as enforcers counted it; 0 where nobody did. A SeriesDay has none: it is stored beside
 	Present   int  // steps with a sample
 	Expected  int  // steps that should have one
 	Partial   int  // of Present: steps at which less than 95 % of the targets reported

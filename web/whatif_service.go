@@ -83,14 +83,12 @@ func (s *server) fleetOf(ctx context.Context, t *truth) (*fleet, error) {
 
 func prepareKey(r *row, h rlc.History) fleetKey {
 	k := fleetKey{name: r.name, key: r.key, f: backtest.NewFrontier(h), values: map[string]backtest.Prepared{}}
-	for _, stat := range backtest.Stats() {
-		for _, w := range whatIfWindows {
-			n, _ := positive(strings.TrimSuffix(w, "d"))
-			c := policyChoice(r)
-			c.Stat, c.Window = stat, time.Duration(n)*day
-			if value, atMost, ok := backtest.Statistic(h, c); ok {
-				k.values[stat+w] = backtest.Prepared{Bucket: r.name, Key: r.key, Value: value, AtMost: atMost, Frontier: k.f}
-			}
+	for _, w := range whatIfWindows {
+		n, _ := positive(strings.TrimSuffix(w, "d"))
+		c := policyChoice(r)
+		c.Window = time.Duration(n) * day
+		for stat, v := range backtest.Statistics(h, c) {
+			k.values[stat+w] = backtest.Prepared{Bucket: r.name, Key: r.key, Value: v.Rate, AtMost: v.AtMost, Frontier: k.f}
 		}
 	}
 	return k

@@ -69,8 +69,45 @@ func (c Choice) Limit(value rlc.Rate) rlc.Limit {
 // above it is looked up in the tail, which holds every step at or above
 // TailFloor. Exclusions and the window's start count whole hours.
 func Statistic(h rlc.History, c Choice) (value rlc.Rate, atMost, ok bool) {
-	rates := make([]float64, 0, len(h.Tail))
-	steps, most := 0, rlc.Rate(0)
+	k := keep(h, c)
+	if k.steps == 0 {
+		return 0, false, false
+	}
+	value, atMost = k.statistic(c.Stat)
+	return value, atMost, true
+}
+
+// Value is a statistic's value.
+type Value struct {
+	Rate   rlc.Rate
+	AtMost bool // it lies below the tail: Rate is a bound
+}
+
+// Statistics are the values of all Stats of a history at once, by name, whatever
+// c.Stat; nil where no hour is left.
+func Statistics(h rlc.History, c Choice) map[string]Value {
+	k := keep(h, c)
+	if k.steps == 0 {
+		return nil
+	}
+	all := map[string]Value{}
+	for _, name := range Stats() {
+		value, atMost := k.statistic(name)
+		all[name] = Value{value, atMost}
+	}
+	return all
+}
+
+// kept is what a choice leaves of a history.
+type kept struct {
+	steps int       // with a sample
+	most  rlc.Rate  // the highest
+	floor rlc.Rate  // every step at or above it is among rates
+	rates []float64 // in no order
+}
+
+func keep(h rlc.History, c Choice) kept {
+	k := kept{floor: h.TailFloor, rates: make([]float64, 0, len(h.Tail))}
 	tail := h.Tail
 	for _, hour := range h.Hours {
 		end := hour.Start.Add(time.Hour)
@@ -79,31 +116,32 @@ func Statistic(h rlc.History, c Choice) (value rlc.Rate, atMost, ok bool) {
 		if c.Window > 0 && hour.Start.Before(h.Until.Add(-c.Window)) || hour.Present == 0 || overlapsAny(c.Exclude, hour.Start, end) {
 			continue
 		}
-		steps += hour.Present
-		most = max(most, hour.Max)
+		k.steps += hour.Present
+		k.most = max(k.most, hour.Max)
 		for _, x := range in {
-			rates = append(rates, float64(x.Rate))
+			k.rates = append(k.rates, float64(x.Rate))
 		}
 	}
-	if steps == 0 {
-		return 0, false, false
-	}
+	return k
+}
+
+func (k *kept) statistic(name string) (value rlc.Rate, atMost bool) {
 	above := 0.0
-	switch c.Stat {
+	switch name {
 	case StatP999:
 		above = 0.001
 	case StatP99:
 		above = 0.01
 	default:
-		return most, false, true
+		return k.most, false
 	}
 	// The nearest rank from below is ceil((1 − above)·steps); from above it has
 	// this many steps over it.
-	over := steps - int(math.Ceil((1-above)*float64(steps)-1e-9))
-	if over >= len(rates) {
-		return min(h.TailFloor, most), true, true
+	over := k.steps - int(math.Ceil((1-above)*float64(k.steps)-1e-9))
+	if over >= len(k.rates) {
+		return min(k.floor, k.most), true
 	}
-	return rlc.Rate(stat.Select(rates, len(rates)-1-over)), false, true
+	return rlc.Rate(stat.Select(k.rates, len(k.rates)-1-over)), false
 }
 
 func overlapsAny(all []rlc.Window, from, until time.Time) bool {

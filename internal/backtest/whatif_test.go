@@ -190,3 +190,20 @@ func BenchmarkWhatIf(b *testing.B) {
 		}
 	})
 }
+
+func TestStatisticsAreEachStatistic(t *testing.T) {
+	h := spiky(3, 28)
+	h.Until = monday.AddDate(0, 0, 28)
+	for _, days := range []int{0, 7, 14} {
+		c := backtest.Choice{Window: time.Duration(days) * 24 * time.Hour, Exclude: []rlc.Window{{From: monday.AddDate(0, 0, 25), Until: monday.AddDate(0, 0, 26)}}}
+		all := backtest.Statistics(h, c)
+		for _, c.Stat = range backtest.Stats() {
+			if value, atMost, ok := backtest.Statistic(h, c); !ok || all[c.Stat] != (backtest.Value{Rate: value, AtMost: atMost}) {
+				t.Errorf("%s over %d days: %v, alone %v %v", c.Stat, days, all[c.Stat], value, atMost)
+			}
+		}
+	}
+	if got := backtest.Statistics(rlc.History{}, backtest.Choice{}); got != nil {
+		t.Errorf("of nothing: %v", got)
+	}
+}

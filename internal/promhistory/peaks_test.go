@@ -1,6 +1,8 @@
 package promhistory
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -94,5 +96,24 @@ func TestAReadingHoldsOneChunkOfSamples(t *testing.T) {
 	got, want := s.today.Sketch("a", rlc.SeriesDay{}), stat.SketchDay("a", now.Truncate(day), time.Second, values, 0)
 	if len(got.Hours) != 24 || got.TailFloor != want.TailFloor || len(got.Tail) != len(want.Tail) {
 		t.Errorf("%d hours, floor %v, %d samples; want floor %v, %d samples", len(got.Hours), got.TailFloor, len(got.Tail), want.TailFloor, len(want.Tail))
+	}
+}
+
+// alone refuses to list a service's series.
+type alone struct{ Store }
+
+func (alone) SeriesOf(context.Context, string) ([]rlc.SeriesKey, error) {
+	return nil, errors.New("all series of the service were listed")
+}
+
+// A page that asks for each of a service's keys must not cost their square.
+func TestAStoredSeriesIsFoundWithoutTheOthers(t *testing.T) {
+	w := newWorld(t, nil)
+	w.fill(rates(now.Add(-3*day), now, wave(10), "client", "a"))
+	w.read(service(callers()), profile(), now)
+	w.reader.cfg.Store = alone{w.reader.cfg.Store}
+	h, err := w.reader.Stored(t.Context(), "geo", "callers", rlc.Key{"caller": "a"}, now.Add(-2*day), now)
+	if err != nil || len(h.Hours) < 48 {
+		t.Errorf("%d hours, %v", len(h.Hours), err)
 	}
 }

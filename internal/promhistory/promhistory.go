@@ -35,6 +35,7 @@ import (
 type Store interface {
 	SaveSeries(ctx context.Context, all []rlc.SeriesKey) error
 	SeriesOf(ctx context.Context, service string) ([]rlc.SeriesKey, error)
+	SeriesNamed(ctx context.Context, service, bucket string, key rlc.Key) ([]rlc.SeriesKey, error)
 	SaveDays(ctx context.Context, days []rlc.SeriesDay) error
 	Days(ctx context.Context, id rlc.SeriesID, from, until time.Time) ([]rlc.SeriesDay, error)
 	// EachDay is Days one at a time; the day is valid until use returns.
@@ -172,11 +173,10 @@ func (r *Reader) Check(ctx context.Context) error {
 // stored series of that name (the policy or the profile has changed since) it
 // is the one sealed last.
 func (r *Reader) Stored(ctx context.Context, service, bucket string, key rlc.Key, from, until time.Time) (rlc.History, error) {
-	known, err := r.cfg.Store.SeriesOf(ctx, service)
+	known, err := r.cfg.Store.SeriesNamed(ctx, service, bucket, key)
 	if err != nil {
 		return rlc.History{}, err
 	}
-	known = slices.DeleteFunc(known, func(k rlc.SeriesKey) bool { return k.Bucket != bucket || !k.Key.Equal(key) })
 	if len(known) > 1 {
 		sealed, err := r.cfg.Store.SealedUntil(ctx, service)
 		if err != nil {

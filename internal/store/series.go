@@ -44,6 +44,18 @@ func (db *DB) SeriesOf(ctx context.Context, service string) ([]rlc.SeriesKey, er
 	return all, nil
 }
 
+// SeriesNamed returns the stored series of a bucket's key: none, one, or several
+// where the policy or the profile has changed since the first was stored.
+func (db *DB) SeriesNamed(ctx context.Context, service, bucket string, key rlc.Key) ([]rlc.SeriesKey, error) {
+	all, err := list(ctx, db.read, func(r row) (s rlc.SeriesKey, err error) {
+		return s, r.Scan(&s.ID, &s.Service, &s.Bucket, keyText{&s.Key})
+	}, `SELECT id, service, bucket, quota_key FROM series WHERE service = $1 AND bucket = $2 AND quota_key = $3 ORDER BY id`, service, bucket, key.String())
+	if err != nil {
+		return nil, fmt.Errorf("series of %q, %s: %w", service, rlc.QuotaID(bucket, key), err)
+	}
+	return all, nil
+}
+
 // daysAtOnce is how many days one statement stores.
 const daysAtOnce = 50
 

@@ -29,7 +29,7 @@ func day(id rlc.SeriesID, at time.Time) rlc.SeriesDay {
 func daysRoundTrip(t *testing.T, db *store.DB) {
 	whole := day("s1", midnight)
 	filled(t, whole)
-	filled(t, whole.Hours[1])
+	filled(t, whole.Hours[1], "Second") // in a series of its own
 	thin := rlc.SeriesDay{Series: "s1", Day: midnight.AddDate(0, 0, 1)}
 	narrow := day("s1", midnight.AddDate(0, 0, 2)) // every value is a float32
 	narrow.Hours = []rlc.Hour{{Start: narrow.Day.Add(time.Hour), Max: 1.5, P99: 1.25, Mean: 0.5, Present: 4, Expected: 4}}
@@ -105,6 +105,8 @@ func sealed(t *testing.T, db *store.DB) {
 	must(t, db.SaveSeries(ctx(t), []rlc.SeriesKey{keys[1], keys[0], keys[2]}))
 	must(t, db.SaveSeries(ctx(t), keys)) // again: the same
 	same(t, "series of checkout", get(db.SeriesOf(ctx(t), "checkout"))(t), keys[:2])
+	same(t, "series of one name", get(db.SeriesNamed(ctx(t), "checkout", keys[1].Bucket, keys[1].Key))(t), keys[1:2])
+	same(t, "series of no name", get(db.SeriesNamed(ctx(t), "checkout", keys[1].Bucket, rlc.Key{"caller": "nobody"}))(t), []rlc.SeriesKey(nil))
 	same(t, "nothing sealed yet", get(db.SealedUntil(ctx(t), "checkout"))(t), map[rlc.SeriesID]time.Time{})
 
 	later := day("s1", midnight.AddDate(0, 0, 3))
