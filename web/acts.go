@@ -292,7 +292,7 @@ func (s *server) apiBacktest(v *visit) error {
 		return apiWhatIf(v, h, in.choiceIn)
 	}
 	b := backtest.FromHistory(h, limit)
-	return answer(v, http.StatusOK, backtestJSON(&b))
+	return answer(v, http.StatusOK, backtestJSON(named(&b, in.Bucket, in.Key)))
 }
 
 func (s *server) apiSetVerdict(v *visit) error {

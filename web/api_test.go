@@ -229,6 +229,7 @@ func TestBacktestReplaysStoredHistory(t *testing.T) {
 	if out["step_seconds"].(float64) != 60 || out["drops"].(float64) <= 0 || len(out["episodes"].([]any)) == 0 {
 		t.Errorf("%v", out)
 	}
+	first(t, out["episodes"], map[string]any{"bucket": "mobile-create"})
 	if out := body(t, post(h, "/api/v1/backtest", `{"service":"checkout","bucket":"mobile-create","rate":1e6}`, nil), 200); out["drops"].(float64) != 0 || out["worst"] != nil {
 		t.Errorf("a limit far above: drops %v, worst %v", out["drops"], out["worst"])
 	}
