@@ -41,7 +41,7 @@ func pagePaths() map[string]string {
 
 // isPage reports whether a route answers a person's browser with a page.
 func isPage(r web.Route) bool {
-	if r.Method != "GET" || strings.HasSuffix(r.Path, ".json") || strings.HasSuffix(r.Path, ".csv") {
+	if r.Method != "GET" || strings.HasSuffix(r.Path, ".json") || strings.HasSuffix(r.Path, ".csv") || strings.HasSuffix(r.Path, ".yaml") {
 		return false
 	}
 	for _, other := range []string{"/api/", "/static/", "/healthz", "/readyz", "/metrics", "/favicon.ico", "/login/"} {
