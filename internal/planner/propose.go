@@ -44,11 +44,11 @@ func (p *Planner) propose(ctx context.Context, run *rlc.Run, h *head, service st
 	case len(page) > 0:
 		open = page[0]
 	}
+	if open.Content == proposal.Content {
+		return nil, nil // put up already, or merged a moment ago: whoever settles finds that
+	}
 	if len(moving) == 0 {
 		return p.proposeRendered(ctx, run, proposal, open, changes)
-	}
-	if open.Content == proposal.Content {
-		return nil, nil
 	}
 	rule, why := "", ""
 	if open.Human {

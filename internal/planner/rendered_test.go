@@ -58,3 +58,21 @@ func TestStaleTargetsAreProposedWhereNoQuotaMoves(t *testing.T) {
 		t.Errorf("another rendering after the rejection: %+v", p)
 	}
 }
+
+// A run that reads a merge before the records know of it leaves the proposal to
+// whoever settles it: it is accepted, not superseded.
+func TestAProposalThatWasJustMergedIsNotSuperseded(t *testing.T) {
+	w := newWorld(t, policy("geo", "  - {name: all}\n"))
+	w.history.series["geo all"] = wave(50)
+	w.cron()
+	p := w.openProposal("geo")
+	if p == nil {
+		t.Fatal("no proposal")
+	}
+	w.repo.commit(w.clock, quotas("geo", *p.Changes[0].Quota()))
+	w.clock = w.clock.Add(2 * minute)
+	w.cron()
+	if now, err := w.db.ProposalByID(t.Context(), p.ID); err != nil || now.State != rlc.Open {
+		t.Errorf("the merged proposal is %s, %v; want it open until it is settled", now.State, err)
+	}
+}
