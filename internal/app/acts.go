@@ -9,6 +9,7 @@ import (
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/gitsync"
+	"github.com/openrlc/rlc/internal/fault"
 	"github.com/openrlc/rlc/internal/planner"
 )
 
@@ -23,6 +24,7 @@ func (a *App) Accept(ctx context.Context, id, actor string) error {
 	if _, err := a.Repo.Accept(ctx, p, actor); err != nil {
 		return fmt.Errorf("accept %s: %w", id, err)
 	}
+	fault.Hit("after-accept")
 	now := time.Now().UTC()
 	p.State, p.Actor, p.Decided, p.Error = rlc.Accepted, actor, now, ""
 	err = a.Records.SetProposal(ctx, p, &rlc.AuditEntry{At: now, Actor: actor, Action: "proposal.accepted", Object: id, Detail: p.Service})
@@ -31,20 +33,23 @@ func (a *App) Accept(ctx context.Context, id, actor string) error {
 	return err
 }
 
-// Reject closes a proposal as actor's act. It is not opened again for 30 days
-// unless it changes by more than twice the deadband.
+// Reject closes a proposal as actor's act: the branch goes, then the records say
+// so. A crash between the two leaves it rejected by nobody known, which the
+// follower finds. It is not opened again for 30 days unless it changes by more
+// than twice the deadband.
 func (a *App) Reject(ctx context.Context, id, actor, reason string) error {
 	p, err := a.decidable(ctx, id)
 	if err != nil {
 		return err
 	}
+	if err := a.Repo.Reject(ctx, p, actor, reason); err != nil {
+		return fmt.Errorf("reject %s: %w", id, err)
+	}
+	fault.Hit("after-reject")
 	now := time.Now().UTC()
 	p.State, p.Actor, p.Decided, p.Reason = rlc.Rejected, actor, now, reason
 	if err := a.Records.SetProposal(ctx, p, &rlc.AuditEntry{At: now, Actor: actor, Action: "proposal.rejected", Object: id, Detail: reason}); err != nil {
 		return err
-	}
-	if err := a.Repo.Reject(ctx, p, actor, reason); err != nil {
-		return fmt.Errorf("reject %s: %w", id, err)
 	}
 	a.closeReview(ctx, p)
 	a.Nudge()
