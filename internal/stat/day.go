@@ -9,8 +9,8 @@ import (
 )
 
 // Day sketches one UTC day of a series, hour by hour, and forgets the samples
-// that cannot belong to its tail: what it holds is twice the day's upper tenth
-// or its upper 2,880 samples, whatever the step. The zero value wants a Begin;
+// that cannot belong to its tail: what it holds is at most twice the day's upper
+// 2,880 samples, whatever the step, and seldom more than twice its upper tenth. The zero value wants a Begin;
 // a Day may begin again, and then keeps its room.
 type Day struct {
 	midnight time.Time
@@ -37,7 +37,7 @@ func (d *Day) Begin(midnight time.Time, step time.Duration, running rlc.Rate) {
 		d.above = math.Nextafter(float64(running), d.above)
 	}
 	d.share = int(math.Ceil(tailTies*float64(day)/float64(step))) + 1
-	d.room = 2 * d.share
+	d.room = min(2*d.share, 2*tailMax)
 	d.hours = slices.Grow(d.hours, int(day/time.Hour))
 	d.kept = slices.Grow(d.kept, min(d.room, int(day/step)))
 }
@@ -88,16 +88,19 @@ func (d *Day) forget() {
 	var room [1024]float64
 	values := d.rates(room[:0])
 	n := len(values)
-	least := Select(values, n-d.share)
-	if atLeast(values, least) > 2*d.share-2 { // ties: should the point be here, it moves above them
-		least = math.Nextafter(least, math.Inf(1))
+	least := d.least
+	if n > d.share {
+		own := Select(values, n-d.share)
+		if atLeast(values, own) > 2*d.share-2 { // ties: should the point be here, it moves above them
+			own = math.Nextafter(own, math.Inf(1))
+		}
+		least = max(least, min(own, d.above))
 	}
-	least = min(least, d.above)
 	if n > tailMax {
 		least = max(least, math.Nextafter(Select(values, n-tailMax-1), math.Inf(1)))
 	}
-	d.leave(max(least, d.least))
-	d.room = max(2*d.share, 2*len(d.kept))
+	d.leave(least)
+	d.room = max(d.room, 2*len(d.kept))
 }
 
 // leave leaves out the samples below least.
