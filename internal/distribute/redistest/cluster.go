@@ -135,7 +135,7 @@ func (c *Cluster) await(what string, ok func(*Server) bool) {
 // await waits until ok.
 func await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(90 * time.Second)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for !ok() {
