@@ -227,7 +227,11 @@ func scaled(p *part, whole gcra.Limit, share float64) gcra.Limit {
 		l, err = gcra.CompileWindow(p.bucket.Algorithm, part)
 	} else {
 		rate, burst := float64(p.limit.Rate)*share, float64(p.limit.Burst)
-		l, err = gcra.CompileAs(p.bucket.Algorithm, rlc.Limit{
+		algorithm := p.bucket.Algorithm
+		if algorithm == rlc.DropRatio {
+			algorithm = rlc.TokenBucket // what stands in for the loop
+		}
+		l, err = gcra.CompileAs(algorithm, rlc.Limit{
 			Rate:  rlc.Rate(rate),
 			Burst: rlc.Burst(math.Ceil(max(burst*share, min(localBurst*rate, burst)))),
 		})

@@ -1,6 +1,7 @@
 package enforcer
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -79,6 +80,23 @@ func (r *ratio) ask(w *world, st *stage, at instant, n int64, peek bool, v *verd
 		v.merge(st.parts, t)
 	}
 	return true
+}
+
+// byHead is the stage's set at this process's equal part of the limits, for a
+// loop that says nothing: so many whole limits side by side would be none.
+func (e *Enforcer) byHead(w *world, st *stage, heads int) Set {
+	share := 1 / float64(heads)
+	if l := st.local.Load(); l != nil && l.shares[0] == share {
+		return l.set
+	}
+	l := &local{shares: []float64{share}}
+	charges := slices.Clone(st.charges)
+	for i := range charges {
+		charges[i].Limit = scaled(&w.parts[st.parts[i]], charges[i].Limit, share)
+	}
+	l.set = e.local.Set(charges)
+	st.local.Store(l)
+	return l.set
 }
 
 // alone is what a decision needs where the loop decides alone: there is one

@@ -270,3 +270,38 @@ func BenchmarkDecideByRatio(b *testing.B) {
 		})
 	}
 }
+
+// Enforcers on which the loop says nothing, though it is there, admit the limit
+// together and not each.
+func TestEnforcersWithoutTheLoopsWordShareByHead(t *testing.T) {
+	admitted := func(peers int) (n int) {
+		c := loop.NewClient(loop.ClientConfig{Node: "n"})
+		e, err := enforcer.New(enforcer.Config{Name: "e", Loop: c})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		if err := e.Load(rlc.Snapshot{Version: rlc.Version{Number: 1}, Files: rlc.Files{"services/s/policy.yaml": []byte(
+			"apiVersion: rlc/v1\nkind: ServicePolicy\nowners: [team]\nservice: s\nbuckets:\n  - {name: callers, each: [caller], mode: enforce, algorithm: drop_ratio, limit: {rate: 1, burst: 100}}\n")}}); err != nil {
+			t.Fatal(err)
+		}
+		ask := func() {
+			if e.Decide(enforcer.Request{Service: "s", Caller: "a"}).Outcome == enforcer.Admit {
+				n++
+			}
+		}
+		ask()
+		c.SetPeers(peers)
+		for at := range 4 {
+			c.Tick(time.Duration(at) * time.Second)
+		}
+		n = 0
+		for range 300 {
+			ask()
+		}
+		return n
+	}
+	if alone, shared := admitted(0), admitted(10); alone < 99 || shared < 9 || shared > 30 {
+		t.Errorf("admitted %d alone and %d as one of ten, want the 99 that are left of the whole limit, and about 10", alone, shared)
+	}
+}

@@ -213,6 +213,11 @@ func (e *Enforcer) ask(ctx context.Context, w *world, st *stage, at instant, cos
 		at = e.exact() // the loop was to decide alone, and has said nothing yet
 	}
 	set := st.set
+	if st.ratio != nil && !st.shared {
+		if heads := st.ratio.handle.Heads(); heads > 1 {
+			set = e.byHead(w, st, heads)
+		}
+	}
 	// The store has a deadline of its own: who has no other need not pay for one.
 	tally, err := set.Take(ctx, at.micros, n)
 	if err != nil {

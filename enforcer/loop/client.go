@@ -21,6 +21,7 @@ const (
 	surpriseOver = 4               // deviations
 	surpriseMore = 2               // requests
 	parkAfter    = 10 * time.Minute
+	aloneAfter   = 2 * time.Second // without a word on a path
 )
 
 // ClientConfig is what a client is built from.
@@ -50,6 +51,7 @@ type Client struct {
 	heard       time.Duration // when any came; meaningful while talking
 	since       time.Duration // since when they have come without a silence of TTL
 	talking     bool          // something was ever heard
+	peers       int           // see SetPeers
 	now         time.Duration // of the last call that had a time
 }
 
@@ -159,9 +161,10 @@ func (c *Client) Tick(now time.Duration) (r Report, send bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = max(c.now, now)
-	any := false
+	any, heads := false, c.peers
 	for _, b := range c.buckets {
 		b.rate = 0
+		heads = max(heads, b.directive.Nodes)
 	}
 	for _, h := range c.order {
 		h.report.count(now, h)
@@ -172,6 +175,7 @@ func (c *Client) Tick(now time.Duration) (r Report, send bool) {
 			b.rate += h.report.rate
 		}
 		any = any || h.report.due
+		h.stand(now, heads)
 	}
 	c.expire(now)
 	if any {
@@ -185,6 +189,23 @@ func (c *Client) Tick(now time.Duration) (r Report, send bool) {
 	}
 	c.park(now)
 	return r, any
+}
+
+// SetPeers says how many nodes there are, this one included, for the time when
+// no directive says it: whoever refuses to direct this one tells. 0 is unknown.
+func (c *Client) SetPeers(n int) {
+	c.mu.Lock()
+	c.peers = n
+	c.mu.Unlock()
+}
+
+// stand notes whether the path is on its own, among so many heads.
+func (h *Handle) stand(now time.Duration, heads int) {
+	alone := 0
+	if now-h.report.began >= aloneAfter && slices.ContainsFunc(h.buckets(), func(b *bucket) bool { return !b.told }) {
+		alone = heads
+	}
+	h.heads.Store(int64(alone))
 }
 
 // park takes handles out that were idle for long.
@@ -224,14 +245,14 @@ func (c *Client) Apply(d Directives, now time.Duration) {
 	if silent || !c.talking {
 		c.since = now
 	}
-	c.epoch, c.said, c.heard, c.talking = d.Epoch, d.Seq, now, true
+	c.epoch, c.said, c.heard, c.talking, c.peers = d.Epoch, d.Seq, now, true, 0
 	for _, v := range d.List {
 		b := c.buckets[v.Bucket]
 		if b == nil {
 			continue
 		}
 		v.Keep = saneKeep(v.Keep)
-		b.directive, b.heard, b.known = v, now, !v.None
+		b.directive, b.heard, b.known, b.told = v, now, !v.None, true
 		if v.None {
 			v.Keep = keepAll
 		}

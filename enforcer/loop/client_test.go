@@ -312,6 +312,33 @@ func TestABusyHandleCountsInStripesAndLosesNothing(t *testing.T) {
 	}
 }
 
+// A path on which nobody has said anything for two seconds is shared among the
+// nodes that are known, from who refuses or from what is said of other paths.
+func TestAPathWithoutAWordIsSharedByHead(t *testing.T) {
+	c := NewClient(ClientConfig{Node: "n"})
+	h := c.Handle(Path{"a"})
+	heads := func(at time.Duration) int {
+		c.Tick(at)
+		return h.Heads()
+	}
+	got := []int{heads(time.Second), heads(3 * time.Second)}
+	c.SetPeers(7)
+	got = append(got, heads(4*time.Second))
+	c.Handle(Path{"b"})
+	c.Apply(order(1, Directive{Bucket: "b", Limit: 100, Keep: keepAll, Nodes: 40}), 5*time.Second)
+	got = append(got, heads(5*time.Second))
+	c.Apply(order(2, Directive{Bucket: "a", None: true}), 6*time.Second) // no limit is a word
+	got = append(got, heads(6*time.Second))
+	if want := []int{0, 0, 7, 40, 0}; !slices.Equal(got, want) {
+		t.Errorf("among %v, want %v", got, want)
+	}
+	fresh := c.Handle(Path{"c"})
+	c.Tick(7 * time.Second)
+	if fresh.Heads() != 0 {
+		t.Error("a new path does not wait for its answer")
+	}
+}
+
 // What a decision touches is one cache line.
 func TestAHandleIsACacheLine(t *testing.T) {
 	if size := reflect.TypeFor[Handle]().Size(); size != 64 {

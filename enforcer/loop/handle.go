@@ -31,6 +31,7 @@ type handleDetails struct {
 	chain   atomic.Pointer[[]*bucket] // replaced when a parked handle comes back
 	dropped []atomic.Uint64           // requests per position
 	parked  atomic.Bool               // not reported; the next request makes it so
+	heads   atomic.Int64              // see Heads
 	report  reporting
 }
 
@@ -156,6 +157,11 @@ func (h *Handle) Look(c Class, draw uint64) int {
 // whose path has none is counted and forwarded.
 func (h *Handle) Directed() bool { return h.room.Load() >= 0 }
 
+// Heads is among how many nodes a path's limits are to be shared of which the loop
+// has said nothing for a while, though it was asked: this many are known. It is
+// 0 as long as an answer may still come.
+func (h *Handle) Heads() int { return int(h.heads.Load()) }
+
 // Room is how many requests the path's first bucket could take in the next
 // second beyond what is offered, as was last told; 0 where it is at its limit,
 // and less where the path is not Directed.
@@ -262,6 +268,7 @@ type bucket struct {
 	directive Directive
 	heard     time.Duration // when the directive came
 	known     bool          // there is a directive
+	told      bool          // there ever was, be it that there is no limit
 	room      int64         // requests
 	handles   []*Handle
 	rate      float64 // offered here over the last second, requests/s

@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/enforcer/loop"
@@ -49,6 +51,7 @@ type Aggregator struct {
 	downDropped atomic.Uint64
 	told        atomic.Uint64
 	doubles     doubles
+	outcasts    outcasts
 
 	mu      sync.RWMutex
 	members map[*member]struct{}
@@ -91,6 +94,7 @@ func NewAggregator(c AggregatorConfig) (*Aggregator, error) {
 		directives: func(d loop.Directives) { a.broadcast(a.agg.Apply(d, a.clock.now())) },
 		document:   a.document,
 		onRefused:  a.turnAway,
+		onPeers:    func(n int) { a.outcasts.others.Store(int64(n)) },
 	})
 	return a, nil
 }
@@ -210,6 +214,9 @@ func (a *Aggregator) Join(s grpc.BidiStreamingServer[pb.NodeUp, pb.Down]) error 
 		m.node = name + "/" + m.node // nobody speaks for another's node
 	}
 	if err := a.enter(m); err != nil {
+		if status.Code(err) == codes.Unavailable {
+			s.SetTrailer(peersTrailer(a.outcasts.add(m.node, time.Now())))
+		}
 		return err
 	}
 	defer a.leave(m)

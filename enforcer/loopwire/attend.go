@@ -33,7 +33,8 @@ type attendantConfig struct {
 	epoch      uint64
 	directives func(loop.Directives) // hears each that is no mere greeting
 	document   func(*Document)
-	onRefused  func() // nil for nobody
+	onRefused  func()    // nil for nobody
+	onPeers    func(int) // nil for nobody
 }
 
 func newAttendant(c attendantConfig) *attendant {
@@ -54,7 +55,7 @@ func newAttendant(c attendantConfig) *attendant {
 				c.directives(d)
 			}
 		},
-		document: c.document, onRefused: c.onRefused,
+		document: c.document, onRefused: c.onRefused, onPeers: c.onPeers,
 	}
 	return t
 }

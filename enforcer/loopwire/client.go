@@ -74,6 +74,7 @@ func NewClient(c ClientConfig) (*Client, error) {
 			}
 		},
 		document: k.document,
+		onPeers:  c.Client.SetPeers,
 		hello:    func(h *pb.DownHello) { k.joined.Store(&loop.Origin{Name: h.Name, Epoch: h.Epoch}) },
 	}
 	return k, nil

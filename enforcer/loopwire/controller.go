@@ -183,6 +183,7 @@ func (c *Controller) Attend(s grpc.BidiStreamingServer[pb.ZoneUp, pb.Down]) erro
 	source := loop.Source{Place: loop.Place{Zone: hello.Zone, Region: hello.Region}, Name: hello.Name}
 	d := &attendance{downstream: newDownstream(nil, c.numbers), epoch: hello.Epoch}
 	if err := c.enter(source, d); err != nil {
+		s.SetTrailer(peersTrailer(c.peers()))
 		return err
 	}
 	defer c.leave(source, d)

@@ -77,6 +77,7 @@ type uplink[Up any] struct {
 	hello      func(*pb.DownHello)
 	homeEvery  time.Duration // 0: homeEvery
 	onRefused  func()        // is told of each refusal; nil for nobody
+	onPeers    func(int)     // hears how many nodes there are from who refuses; nil for nobody
 
 	refused  atomic.Pointer[string] // why the tier above refuses this process; nil: it does not
 	up       atomic.Bool            // a stream is open and has heard something
@@ -243,6 +244,7 @@ func (u *uplink[Up]) receive(s grpc.BidiStreamingClient[Up, pb.Down], heard *ato
 	for {
 		m, err := s.Recv()
 		if err != nil {
+			u.hearPeers(s.Trailer())
 			return err
 		}
 		heard.Store(true)

@@ -3,11 +3,14 @@ package loopwire
 import (
 	"fmt"
 	"log/slog"
+	"maps"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
 
@@ -64,6 +67,63 @@ func (u *uplink[Up]) hearRefusal(err error) {
 	if u.onRefused != nil {
 		u.onRefused()
 	}
+}
+
+// peersKey is the trailer in which who refuses says how many nodes there are, so
+// that those who stay without a word share the limits by head.
+const peersKey = "rlc-loop-peers"
+
+func peersTrailer(n int) metadata.MD { return metadata.Pairs(peersKey, strconv.Itoa(n)) }
+
+func (u *uplink[Up]) hearPeers(trailer metadata.MD) {
+	if text := trailer.Get(peersKey); len(text) > 0 && u.onPeers != nil {
+		if n, err := strconv.Atoi(text[0]); err == nil && n > 0 {
+			u.onPeers(n)
+		}
+	}
+}
+
+// peers is how many nodes the controller knows of.
+func (c *Controller) peers() (n int) {
+	buckets, zones := c.State()
+	for _, z := range zones {
+		n += z.Members
+	}
+	for _, b := range buckets {
+		n = max(n, b.Nodes)
+	}
+	return n
+}
+
+// outcasts are the nodes that an aggregator has turned away lately.
+type outcasts struct {
+	others atomic.Int64 // nodes that the tier above knows of
+
+	mu    sync.Mutex
+	at    map[string]time.Time
+	swept time.Time
+}
+
+const (
+	maxOutcasts = 100_000
+	outcastFor  = time.Minute // a node tries again within some seconds
+)
+
+// add notes a node and returns how many nodes there are.
+func (o *outcasts) add(node string, now time.Time) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.at == nil {
+		o.at = map[string]time.Time{}
+	}
+	if _, ok := o.at[node]; ok || len(o.at) < maxOutcasts {
+		o.at[node] = now
+	}
+	if now.Sub(o.swept) > time.Second {
+		o.swept = now
+		maps.DeleteFunc(o.at, func(_ string, at time.Time) bool { return now.Sub(at) > outcastFor })
+	}
+	return int(o.others.Load()) + len(o.at)
 }
 
 // Ready is nil unless the controller refuses this aggregator; it then takes no

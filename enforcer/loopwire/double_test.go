@@ -61,6 +61,38 @@ func TestASecondAggregatorOfOneNameIsRefusedAndItsNodesGoOver(t *testing.T) {
 	eventually(t, "with the node", func() bool { return second.Stats().Members == 1 })
 }
 
+// Nodes that know nobody but a refused aggregator hear how many there are, those
+// of the aggregator that works included, and share their limits by head.
+func TestNodesOfARefusedAggregatorShareByHead(t *testing.T) {
+	_, root := startRoot(t)
+	first, firstAddr, _ := startZone(t, root, "")
+	eventually(t, "the first attends", func() bool { return first.Stats().Connected })
+	join := func(name, address string) *loop.Handle {
+		lc := loop.NewClient(loop.ClientConfig{Node: name})
+		h := lc.Handle(loop.Path{"a"})
+		k, err := NewClient(ClientConfig{Addresses: []string{address}, Node: name, Client: lc})
+		if err != nil {
+			t.Fatal(err)
+		}
+		start(t, func(ctx context.Context) error {
+			h.Offer(loop.Normal)
+			return k.Run(ctx)
+		})
+		return h
+	}
+	inside := join("in", firstAddr)
+	eventually(t, "a node is directed", inside.Directed)
+	second, secondAddr, _ := startZone(t, root, "")
+	eventually(t, "the second is refused", func() bool { return second.Ready() != nil })
+	outside := []*loop.Handle{join("x", secondAddr), join("y", secondAddr)}
+	for _, h := range outside {
+		eventually(t, "one in three", func() bool { return h.Heads() == 3 })
+	}
+	if inside.Heads() != 0 {
+		t.Errorf("a directed node is one of %d on their own", inside.Heads())
+	}
+}
+
 func TestARestartedAggregatorTakesThePlaceOfADeadStream(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c, root := startRoot(t)
