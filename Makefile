@@ -8,7 +8,7 @@ export GOFLAGS := -buildvcs=false
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 build: ## build bin/rlc and bin/enforcer
 	@mkdir -p $(BIN)
@@ -36,6 +36,10 @@ generate: ## regenerate what is generated (templ components)
 verify: ## generated files are fresh, go.mod is tidy, no called vulnerability
 	.ci/verify
 
+screenshots: needs ## take the pictures of docs/ anew, from the tests' world
+	@mkdir -p docs/img
+	RLC_DOCS_SHOTS=$(CURDIR)/docs/img $(GO) test -count=1 -run TestScreenshots ./web
+
 bench: ## the benchmarks, with figures; first decisions beside those of other limiters
 	cd bench && $(GO) run .
 	$(GO) test -run '^$$' -bench . -benchmem ./...
@@ -48,4 +52,4 @@ chaos: needs ## the long fault tests: every kill three times, thousands of histo
 clean: ## remove what was built (the demo's data stays in demo-data)
 	rm -rf $(BIN)
 
-.PHONY: help build run test needs lint generate verify bench chaos clean
+.PHONY: help build run test needs lint generate verify screenshots bench chaos clean

@@ -37,6 +37,8 @@ func TestInChromium(t *testing.T) {
 	t.Run("keyboard only", func(t *testing.T) { testKeyboard(t, parent) })
 	t.Run("what if on a phone", func(t *testing.T) { testWhatIfOnAPhone(t, parent) })
 	t.Run("every page reads without scripts", func(t *testing.T) { testWithoutScripts(t, parent) })
+	t.Run("a phone without scripts scrolls no page sideways", func(t *testing.T) { testPhoneWithoutScripts(t, parent) })
+	t.Run("no page violates its policy", func(t *testing.T) { testPolicy(t, parent) })
 	t.Run("framed pages are blank", func(t *testing.T) { testFrames(t, parent) })
 }
 
@@ -106,6 +108,10 @@ var pages = map[string]string{
 	"hostile":   "/services/" + url.PathEscape(hostileService),
 	"hostile-b": "/services/" + url.PathEscape(hostileService) + "/buckets/callers?key=" + url.QueryEscape("caller="+hostile[1]),
 	"hostile-s": "/services/" + url.PathEscape(hostileService) + "/shadow",
+	"onboard":   "/services/ledger/onboard",
+	"unmanaged": "/services?show=unmanaged",
+	"explained": "/why?service=checkout&caller=search&procedure=Create",
+	"preview":   "/emergency?service=checkout&caller=search&action=limit&rate=100&ttl=30m&reason=INC-1",
 }
 
 // Every page, with hostile names on it, loads without a word from the browser:

@@ -113,6 +113,11 @@ buckets:
 `
 
 func newFixture(t testing.TB) *fixture {
+	return newFixtureOf(t, hostileService, "team <b>bold</b>", hostile)
+}
+
+// newFixtureOf is the world with these names in place of the hostile ones.
+func newFixtureOf(t testing.TB, service, owner string, names []string) *fixture {
 	t.Helper()
 	ctx := context.Background()
 	db, err := store.Open(ctx, "sqlite:"+filepath.Join(t.TempDir(), "rlc.db"))
@@ -137,11 +142,11 @@ func newFixture(t testing.TB) *fixture {
 	}
 	f.service(t, "checkout", checkout)
 	var strange []traffic
-	for i, name := range hostile {
+	for i, name := range names {
 		strange = append(strange, traffic{bucket: "callers", key: rlc.Key{"caller": name}, peak: 20 + 10*float64(i), mode: rlc.Shadow, force: 22 + 8*float64(i), counted: .01})
 	}
-	f.files[quotafile.PolicyPath(hostileService)] = fmt.Appendf(nil, "apiVersion: rlc/v1\nkind: ServicePolicy\nservice: %q\nowners: [%q]\nbuckets:\n  - {name: callers, each: [caller]}\n", hostileService, "team <b>bold</b>")
-	f.service(t, hostileService, strange)
+	f.files[quotafile.PolicyPath(service)] = fmt.Appendf(nil, "apiVersion: rlc/v1\nkind: ServicePolicy\nservice: %q\nowners: [%q]\nbuckets:\n  - {name: callers, each: [caller]}\n", service, owner)
+	f.service(t, service, strange)
 	for _, s := range []struct {
 		name, owner string
 		peak        float64
@@ -159,10 +164,10 @@ func newFixture(t testing.TB) *fixture {
 	f.files["services/pricing/policy.yaml"] = []byte("apiVersion: rlc/v1\nkind: ServicePolicy\nservice: pricing\nbuckets:\n  - {name: callers, each: [caller], policy: {kind: historical, headrooom: 0.3}}\n")
 	f.desired = quotafile.Parse(f.files, policies.Builtin().Check)
 	f.live = quotafile.Parse(f.files, nil)
-	if f.desired.Service("checkout") == nil || f.desired.Service(hostileService) == nil {
+	if f.desired.Service("checkout") == nil || f.desired.Service(service) == nil {
 		t.Fatalf("the fixture's policies: %v", f.desired.Problems)
 	}
-	f.store(t, checkout, strange)
+	f.store(t, checkout, service, strange, names)
 	return f
 }
 
@@ -265,7 +270,7 @@ func (f *fixture) computeAnew(t testing.TB, service, run string, x traffic) rlc.
 	return c
 }
 
-func (f *fixture) store(t testing.TB, checkout, strange []traffic) {
+func (f *fixture) store(t testing.TB, checkout []traffic, service string, strange []traffic, names []string) {
 	t.Helper()
 	ctx := context.Background()
 	must := func(err error) {
@@ -288,7 +293,7 @@ func (f *fixture) store(t testing.TB, checkout, strange []traffic) {
 	for _, s := range []struct {
 		name string
 		all  []traffic
-	}{{"checkout", checkout}, {hostileService, strange}} {
+	}{{"checkout", checkout}, {service, strange}} {
 		var moved []rlc.Change
 		for _, x := range s.all {
 			c := f.compute(t, s.name, last.ID, x)
@@ -312,7 +317,7 @@ func (f *fixture) store(t testing.TB, checkout, strange []traffic) {
 		got.State, got.URL, got.Commit, got.Base = rlc.Open, "http://127.0.0.1:8080/proposals/"+p.ID, "77aa01c9", f.commit.Hash
 		must(f.db.SetProposal(ctx, got, nil))
 	}
-	failed := rlc.Run{ID: "person-2026-12-02T060230Z", Trigger: rlc.ByPerson, Actor: hostile[0], Now: runAt.Add(150 * time.Second), Started: runAt.Add(150 * time.Second), Finished: runAt.Add(152 * time.Second), Result: rlc.ResultFailed, Service: "geo", Detail: hostile[1]}
+	failed := rlc.Run{ID: "person-2026-12-02T060230Z", Trigger: rlc.ByPerson, Actor: names[0], Now: runAt.Add(150 * time.Second), Started: runAt.Add(150 * time.Second), Finished: runAt.Add(152 * time.Second), Result: rlc.ResultFailed, Service: "geo", Detail: names[1]}
 	f.run(t, failed, nil, nil)
 	var sums []rlc.ServiceSummary
 	for _, s := range f.desired.Services {
@@ -329,9 +334,9 @@ func (f *fixture) store(t testing.TB, checkout, strange []traffic) {
 	must(f.db.SaveSummaries(ctx, sums))
 	f.score(t)
 	f.acks = []rlc.Ack{{Enforcer: "embedded", Version: f.version, At: now}}
-	must(f.db.SetVerdict(ctx, rlc.Verdict{ID: "v1", Service: "checkout", Bucket: "callers", Key: rlc.Key{"caller": "batch-reports"}, Window: rlc.Window{From: runAt.Add(-8*24*time.Hour + 14*time.Hour), Until: runAt.Add(-8*24*time.Hour + 15*time.Hour), Reason: hostile[4]}, Actor: hostile[2], At: runAt},
+	must(f.db.SetVerdict(ctx, rlc.Verdict{ID: "v1", Service: "checkout", Bucket: "callers", Key: rlc.Key{"caller": "batch-reports"}, Window: rlc.Window{From: runAt.Add(-8*24*time.Hour + 14*time.Hour), Until: runAt.Add(-8*24*time.Hour + 15*time.Hour), Reason: names[4]}, Actor: names[2], At: runAt},
 		rlc.AuditEntry{At: runAt, Actor: "ana", Action: "verdict.set", Object: "checkout"}))
-	f.banners = []web.Banner{{Level: "warn", Text: "The last run held quotas: history was missing or in doubt.", Detail: hostile[0], Since: runAt}}
+	f.banners = []web.Banner{{Level: "warn", Text: "The last run held quotas: history was missing or in doubt.", Detail: names[0], Since: runAt}}
 }
 
 func (f *fixture) run(t testing.TB, r rlc.Run, changes []rlc.Change, proposals []rlc.Proposal) {

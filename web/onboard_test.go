@@ -27,7 +27,7 @@ func (sightings) Look(_ context.Context, name string) (web.Sighting, error) {
 		return web.Sighting{}, fmt.Errorf("%w: metrics name no service %q", rlc.ErrNotFound, name)
 	}
 	return web.Sighting{
-		Profile: "grpc", Each: "caller", Why: "2 callers", Rate: 210, Doubts: []string{"retention is 9 days"}, Policy: "service: ledger\n",
+		Profile: "grpc", Each: "caller", Why: "2 callers", Rate: 210, Doubts: []string{"retention is 9 days", `sum by (caller, procedure) (rate(rlc_enforcer_requests_total{service="ledger"}[1m])): no sample now`}, Policy: "service: ledger\n",
 		Limits: []web.FirstLimit{
 			{Bucket: "callers", Key: rlc.Key{"caller": "orders"}, Peak: 300, Days: 28, Coverage: 1, Limit: &rlc.Limit{Rate: 390, Burst: 780}, Why: "weekly peak 300 × 1.30"},
 			{Bucket: "callers", Key: rlc.Key{"caller": hostile[4]}, Peak: 20, Days: 3, Coverage: .9, Limit: &rlc.Limit{Rate: 36, Burst: 72}},

@@ -2,7 +2,6 @@ package web
 
 import (
 	"context"
-	"errors"
 	"math"
 	"net/http"
 	"slices"
@@ -78,7 +77,9 @@ func (s *server) gatherShadow(ctx context.Context, name string) (*shadowed, erro
 		candidates = append(candidates, r)
 	}
 	slices.SortStableFunc(candidates, func(a, b *row) int { return cmpFloat(dropsOf(b), dropsOf(a)) })
-	read := 0
+	if err := s.readEpisodes(ctx, candidates); err != nil {
+		return nil, err
+	}
 	for _, r := range candidates {
 		b := r.inForce()
 		if b == nil {
@@ -86,19 +87,6 @@ func (s *server) gatherShadow(ctx context.Context, name string) (*shadowed, erro
 		}
 		out.total += b.Drops
 		out.step = b.Step
-		if b.Drops > 0 && len(b.Episodes) == 0 && read < mostQuotas {
-			read++
-			full, err := s.Records.LatestChange(ctx, name, r.name, r.key)
-			if err != nil && !errors.Is(err, rlc.ErrNotFound) {
-				return nil, err
-			}
-			if err == nil {
-				r.change = &full
-				if fresh := r.inForce(); fresh != nil {
-					b = fresh
-				}
-			}
-		}
 		q := shadowQuota{row: r, offered: r.change.Offered / (float64(window) / float64(day))}
 		for _, e := range b.Episodes {
 			e.Bucket, e.Key = r.name, r.key
@@ -111,6 +99,22 @@ func (s *server) gatherShadow(ctx context.Context, name string) (*shadowed, erro
 	}
 	slices.SortStableFunc(out.episodes, func(a, b rlc.Episode) int { return b.From.Compare(a.From) })
 	return out, nil
+}
+
+// readEpisodes reads the episodes of the first quotas that have any.
+func (s *server) readEpisodes(ctx context.Context, candidates []*row) error {
+	var light []rlc.Change
+	var of []*row
+	for _, r := range candidates {
+		if dropsOf(r) > 0 && len(of) < mostQuotas {
+			light, of = append(light, *r.change), append(of, r)
+		}
+	}
+	whole, err := s.Records.WithEpisodes(ctx, light)
+	for i := range whole {
+		of[i].change = &whole[i]
+	}
+	return err
 }
 
 func dropsOf(r *row) float64 {

@@ -22,6 +22,7 @@ type Records interface {
 	RunChanges(ctx context.Context, runID string, heldOnly bool, page rlc.Page) ([]rlc.Change, int, error)
 	LatestChanges(ctx context.Context, service string) ([]rlc.Change, error)
 	LatestChange(ctx context.Context, service, bucket string, key rlc.Key) (rlc.Change, error)
+	WithEpisodes(ctx context.Context, changes []rlc.Change) ([]rlc.Change, error) // LatestChanges come without
 	ChangeLog(ctx context.Context, service, bucket string, key rlc.Key, page rlc.Page) ([]rlc.Change, int, error)
 	Proposals(ctx context.Context, state rlc.ProposalState, service string, page rlc.Page) ([]rlc.Proposal, int, error)
 	ProposalByID(ctx context.Context, id string) (rlc.Proposal, error)

@@ -52,19 +52,17 @@ func (a *App) facts(ctx context.Context, service, bucket string) (f rollout.Fact
 	if err != nil {
 		return f, 0, err
 	}
+	changes = slices.DeleteFunc(changes, func(ch rlc.Change) bool { return ch.Bucket != bucket || c.Quota(service, bucket, ch.Key) == nil })
+	if changes, err = a.Records.WithEpisodes(ctx, changes); err != nil {
+		return f, 0, err
+	}
 	verdicts, err := a.Records.Verdicts(ctx, service)
 	if err != nil {
 		return f, 0, err
 	}
 	requests, drops := 0.0, 0.0
 	for _, ch := range changes {
-		q := c.Quota(service, ch.Bucket, ch.Key)
-		if ch.Bucket != bucket || q == nil {
-			continue
-		}
-		if full, err := a.Records.LatestChange(ctx, service, bucket, ch.Key); err == nil {
-			ch = full // with its episodes
-		}
+		q := c.Quota(service, bucket, ch.Key)
 		if f.Coverage == nil || ch.Coverage < *f.Coverage {
 			f.Coverage = &ch.Coverage
 		}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/openrlc/rlc"
@@ -204,6 +205,44 @@ func (db *DB) LatestChange(ctx context.Context, service, bucket string, key rlc.
 		SELECT c.evidence, c.episodes`+latest+`WHERE l.service = $1 AND l.bucket = $2 AND l.quota_key = $3`,
 		service, bucket, key.String())
 	return c, found(err, "change of", service+" "+rlc.QuotaID(bucket, key))
+}
+
+// WithEpisodes returns changes of lists whole, in their order: one that is no
+// longer stored stays as it is.
+func (db *DB) WithEpisodes(ctx context.Context, changes []rlc.Change) ([]rlc.Change, error) {
+	const most = 1000 // of one statement
+	type id struct {
+		run string
+		quota
+	}
+	whole := map[id]rlc.Change{}
+	named := func(c rlc.Change) id {
+		return id{c.RunID, quota{c.Service, rlc.Quota{Bucket: c.Bucket, Region: c.Region}.Place(), c.Key.String()}}
+	}
+	for part := range slices.Chunk(changes, most) {
+		var places []string
+		var args []any
+		for _, c := range part {
+			n, of := len(args), named(c)
+			places = append(places, fmt.Sprintf("($%d, $%d, $%d, $%d)", n+1, n+2, n+3, n+4))
+			args = append(args, of.run, of.service, of.bucket, of.key)
+		}
+		found, err := list(ctx, db.read, scanWhole, `SELECT evidence, episodes FROM changes
+			WHERE (run_id, service, bucket, quota_key) IN (VALUES `+strings.Join(places, ", ")+`)`, args...)
+		if err != nil {
+			return nil, fmt.Errorf("read episodes: %w", err)
+		}
+		for _, c := range found {
+			whole[named(c)] = c
+		}
+	}
+	out := slices.Clone(changes)
+	for i, c := range out {
+		if w, ok := whole[named(c)]; ok {
+			out[i] = w
+		}
+	}
+	return out, nil
 }
 
 // Recent returns the estimates of a service's quotas since a time, by quota id,

@@ -243,6 +243,7 @@ func latestChanges(t *testing.T, db *store.DB) {
 	before.Episodes, after.Episodes = nil, nil
 	light.Backtest = rlc.ChangeBacktest{Old: &before, New: &after}
 	same(t, "newest of checkout", get(db.LatestChanges(ctx(t), "checkout"))(t), []rlc.Change{fresh, light})
+	same(t, "with episodes, in the same order", get(db.WithEpisodes(ctx(t), []rlc.Change{light, {RunID: "pruned"}, fresh}))(t), []rlc.Change{gone, {RunID: "pruned"}, fresh})
 	same(t, "newest of one", get(db.LatestChange(ctx(t), "checkout", "callers", key("a")))(t), fresh)
 	same(t, "newest of another", get(db.LatestChange(ctx(t), "checkout", "gone", key("a")))(t), gone)
 	_, err := db.LatestChange(ctx(t), "checkout", "callers", nil)
