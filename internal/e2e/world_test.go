@@ -20,6 +20,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -71,11 +72,11 @@ type world struct {
 }
 
 // newWorld starts the engines: 28 days of history, a config repository with two
-// services, nothing computed yet.
-func newWorld(t *testing.T) *world {
+// services, nothing computed yet. More is further history.
+func newWorld(t *testing.T, more ...flow) *world {
 	t.Helper()
 	w := &world{t: t, dir: t.TempDir(), redis: redistest.Start(t), dsn: postgres.DSN(t)}
-	w.startPrometheus()
+	w.startPrometheus(more)
 	w.git = newGitServer(t, map[string]string{
 		"defaults.yaml":                 "apiVersion: rlc/v1\nkind: Defaults\nprofile: rlc\n",
 		"services/checkout/policy.yaml": policy("checkout", ""),
@@ -107,9 +108,23 @@ func (w *world) write(path, text string) {
 // peaks are the callers' highest rates of the day.
 var peaks = map[string]map[string]float64{"checkout": {"web": 200, "mobile": 500}, "search": {"web": 40}}
 
+// flow is what one caller sends to one service: a rate of each minute.
+type flow struct {
+	service, caller string
+	rate            func(at time.Time) float64
+}
+
+// daily is a rate that is highest at noon, a tenth of it at midnight.
+func daily(peak float64) func(time.Time) float64 {
+	return func(at time.Time) float64 {
+		h := float64(at.Hour()) + float64(at.Minute())/60
+		return peak * (0.55 - 0.45*math.Cos(2*math.Pi*h/24))
+	}
+}
+
 // startPrometheus fills a folder with history and starts Debian's Prometheus
 // over it, which also scrapes the enforcers and records their rates.
-func (w *world) startPrometheus() {
+func (w *world) startPrometheus(more []flow) {
 	w.t.Helper()
 	data := filepath.Join(w.dir, "prometheus")
 	store, err := promserver.Open(promserver.Config{Dir: data, Retention: 60 * 24 * time.Hour})
@@ -117,21 +132,24 @@ func (w *world) startPrometheus() {
 		w.t.Fatal(err)
 	}
 	now := time.Now().UTC().Truncate(time.Minute)
-	var in []promserver.LabelledSeries
+	all := slices.Clone(more)
 	for service, callers := range peaks {
 		for caller, peak := range callers {
-			in = append(in, promserver.LabelledSeries{
-				Labels: map[string]string{"__name__": "rlc:enforcer_requests:rate1m", "service": service, "caller": caller, "procedure": "Get"},
-				Samples: func(yield func(int64, float64) bool) {
-					for at := now.Add(-28 * 24 * time.Hour); at.Before(now); at = at.Add(time.Minute) {
-						h := float64(at.Hour()) + float64(at.Minute())/60
-						if !yield(at.UnixMilli(), peak*(0.55-0.45*math.Cos(2*math.Pi*h/24))) {
-							return
-						}
-					}
-				},
-			})
+			all = append(all, flow{service, caller, daily(peak)})
 		}
+	}
+	var in []promserver.LabelledSeries
+	for _, f := range all {
+		in = append(in, promserver.LabelledSeries{
+			Labels: map[string]string{"__name__": "rlc:enforcer_requests:rate1m", "service": f.service, "caller": f.caller, "procedure": "Get"},
+			Samples: func(yield func(int64, float64) bool) {
+				for at := now.Add(-28 * 24 * time.Hour); at.Before(now); at = at.Add(time.Minute) {
+					if !yield(at.UnixMilli(), f.rate(at)) {
+						return
+					}
+				}
+			},
+		})
 	}
 	if err := store.Backfill(w.t.Context(), in, nil); err != nil {
 		w.t.Fatal(err)

@@ -1,0 +1,219 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Three owners, each at a browser, take a service that has no policy to
+// enforce: by mouse, on a phone without scripts, and by keyboard alone. What
+// each did is looked for in git, in the records and at the enforcer.
+func TestPeopleAtTheirBrowsers(t *testing.T) {
+	owners := []struct {
+		habits
+		service string
+	}{
+		{habits{"Ana Lima", false, true, 1440}, "payments"},
+		{habits{"Ben Ode", false, false, 360}, "ledger"},
+		{habits{"Kim Sol", true, true, 1024}, "wallet"},
+	}
+	var flows []flow
+	for _, o := range owners {
+		flows = append(flows, flow{o.service, "web", storm(daily(10), 3)}, flow{o.service, "jobs", storm(daily(6), 4)})
+	}
+	w := newWorld(t, flows...)
+	config, err := os.ReadFile(w.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.write(w.config, string(config)+"rollout: {min_shadow: 1s}\n")
+	server := w.serve("rlc")
+	server.ready()
+	edge := w.edge("edge-1")
+	for _, o := range owners {
+		send(t, edge, o.service, "web", 20)
+		send(t, edge, o.service, "jobs", 1)
+	}
+	chromium := browser(t)
+	for _, o := range owners {
+		t.Run("onboard to enforce, "+o.name, func(t *testing.T) {
+			onboardToEnforce(t, w, server, edge, newPerson(t, chromium, server, o.habits), o.service)
+		})
+	}
+}
+
+// storm is a rate with forty minutes of several times as much, eight days ago.
+func storm(usual func(time.Time) float64, times float64) func(time.Time) float64 {
+	from := time.Now().Add(-8 * 24 * time.Hour).Truncate(24 * time.Hour).Add(14 * time.Hour)
+	return func(at time.Time) float64 {
+		if at.Before(from) || !at.Before(from.Add(40*time.Minute)) {
+			return usual(at)
+		}
+		return times * usual(at.Truncate(24*time.Hour).Add(12*time.Hour))
+	}
+}
+
+// send keeps requests coming until the test ends: so many each tenth of a
+// second.
+func send(t *testing.T, edge *process, service, caller string, n int) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var sending sync.WaitGroup
+	t.Cleanup(func() { cancel(); sending.Wait() })
+	body := map[string]any{"service": service, "attributes": map[string]string{"caller": caller, "procedure": "Get"}}
+	sending.Go(func() {
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				for range n {
+					ask("POST", edge.url+"/v1/check", body)
+				}
+			}
+		}
+	})
+}
+
+// onboardToEnforce is the whole way of a service that nobody limits.
+func onboardToEnforce(t *testing.T, w *world, server, edge *process, p *person, service string) {
+	outcome := func() string {
+		_, text := ask("POST", edge.url+"/v1/check", map[string]any{"service": service, "attributes": map[string]string{"caller": "web", "procedure": "Get"}})
+		var d struct{ Outcome string }
+		_ = json.Unmarshal([]byte(text), &d) // an empty outcome is none
+		return d.Outcome
+	}
+	p.signIn()
+
+	// Onboard: what is seen, what is suggested.
+	eventually(t, "the services without a policy are known", func() bool { return server.says("/services?show=unmanaged", service) })
+	p.visit("/services?show=unmanaged")
+	p.press(`main a[href="/services/` + service + `/onboard"]`)
+	p.sees("main", service+" gets", "has no limit", "One quota for each caller", "high")
+	row := p.sees(`main tbody tr:nth-child(1)`, "web") // the highest peak first
+	suggested := figures(p.reads(`main tbody tr:nth-child(1) td:nth-child(5)`))
+	if len(suggested) != 1 {
+		t.Fatalf("no suggestion in %q", row)
+	}
+	p.fill("#owners", "team-pay")
+	p.press(`main form button.primary`)
+	p.sees(".banner[data-is=good]")
+	policy := w.file("services/" + service + "/policy.yaml")
+	if !strings.Contains(policy, "team-pay") || strings.Contains(policy, "enforce") {
+		t.Errorf("committed:\n%s", policy)
+	}
+	w.authored(p.name, "Onboard "+service)
+	server.audited(p.name, "service.onboard "+service)
+
+	// Review: the proposal holds what was suggested; accepting commits it.
+	eventually(t, "a review", func() bool { return slices.Contains(server.open(), service) })
+	p.visit("/proposals?service=" + service)
+	p.press(`main tbody th a`)
+	id := strings.TrimPrefix(p.at(), "/proposals/")
+	if now := figures(p.reads(`tr:has(a[href*="caller%3Dweb"]) td[data-l=Proposed]`)); len(now) == 0 || math.Abs(now[0]/suggested[0]-1) > 0.02 {
+		t.Errorf("suggested %v, proposed %v", suggested, now)
+	}
+	p.press(`form[action$="/accept"] button`)
+	p.sees(".banner[data-is=good]")
+	p.sees("main", "Accepted by "+p.name)
+	quotas := w.file("services/" + service + "/quotas.yaml")
+	if !strings.Contains(quotas, "caller: web") || !strings.Contains(quotas, "caller: jobs") {
+		t.Errorf("committed:\n%s", quotas)
+	}
+	w.authored(p.name, "rlc("+service+")")
+	server.audited(p.name, "proposal.accepted "+id)
+
+	// Shadow: the enforcer counts and refuses nothing.
+	eventually(t, "shadow counts", func() bool { return outcome() == "virtual_drop" })
+	p.visit("/services/" + service + "/shadow")
+	p.sees("main", "would have dropped", "callers / web", "callers / jobs")
+
+	// Triage: the first episode is traffic, the others are not.
+	first := p.reads(`form[action*="/episodes"]`)
+	if first == "" {
+		t.Fatalf("no episode to judge: %s", p.reads("main"))
+	}
+	p.press(`form[action*="/episodes"] button[value=raise]`)
+	for p.holds(`document.querySelector('form[action*="/episodes"]')`) {
+		p.press(`form[action*="/episodes"] button[value=exclude]`)
+	}
+	p.sees("main", p.name+": counts as traffic", p.name+": left out")
+	server.audited(p.name, "verdict.count", "verdict.exclude")
+
+	// Enforce: the checklist is passed, and the enforcer refuses.
+	bucket := "/services/" + service + "/buckets/callers"
+	eventually(t, "every check is passed", func() bool {
+		p.visit(bucket + "/promote")
+		return p.holds(`document.querySelector('form button.danger')`)
+	})
+	p.sees("main", "Every check is passed")
+	p.press(`main form button.danger`)
+	p.sees("main", "approved by "+p.name)
+	if policy := w.file("services/" + service + "/policy.yaml"); !strings.Contains(policy, "mode: enforce") {
+		t.Errorf("committed:\n%s", policy)
+	}
+	eventually(t, "the enforcer refuses", func() bool { return outcome() == "drop" })
+	if code, _ := ask("GET", edge.url+"/v1/check?service="+service+"&caller=guest", nil); code != 200 {
+		t.Errorf("a caller without a quota is answered %d", code)
+	}
+}
+
+// figures are the numbers in a text.
+func figures(text string) (out []float64) {
+	for _, s := range regexp.MustCompile(`\d[\d,]*(\.\d+)?`).FindAllString(text, -1) {
+		if n, err := strconv.ParseFloat(strings.ReplaceAll(s, ",", ""), 64); err == nil {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// file is a file of the base branch.
+func (w *world) file(path string) string {
+	w.t.Helper()
+	return git(w.t, w.git.bare, "show", "main:"+path)
+}
+
+// authored checks that a commit of the base branch with this subject names a
+// person.
+func (w *world) authored(name, subject string) {
+	w.t.Helper()
+	log := git(w.t, w.git.bare, "log", "main", "-1", "--fixed-strings", "--grep="+subject, "--format=%an%n%B")
+	if !strings.Contains(log, subject) || !strings.Contains(log, name) {
+		w.t.Errorf("the newest commit of %q does not name %s: %q", subject, name, log)
+	}
+}
+
+// acts are the audit log's actors, acts and objects, the newest first.
+func (p *process) acts() []string {
+	var log struct {
+		Audit []struct{ Actor, Action, Object string } `json:"audit"`
+	}
+	p.get("/api/v1/audit?per_page=1000", &log)
+	var out []string
+	for _, e := range log.Audit {
+		out = append(out, e.Actor+": "+e.Action+" "+e.Object)
+	}
+	return out
+}
+
+// audited checks that the records hold acts of a person.
+func (p *process) audited(name string, acts ...string) {
+	p.t.Helper()
+	all := p.acts()
+	for _, act := range acts {
+		if !slices.ContainsFunc(all, func(x string) bool { return strings.HasPrefix(x, name+": "+act) }) {
+			p.t.Errorf("no %s of %s in the records:\n%s", act, name, strings.Join(all, "\n"))
+		}
+	}
+}
