@@ -78,7 +78,7 @@ func (c *counted) Errorf(string, ...any) { *c++ }
 func TestWhatIsNotInertIsNoticed(t *testing.T) {
 	for _, page := range []string{
 		`<p><script>alert(1)</script></p>`, `<img src=x onerror=alert(5)>`, `<img src="x">`, `<a href="javascript:alert(3)">x</a>`, `<a href="//evil.example">x</a>`,
-		`<p onclick="x">y</p>`, `<p style="color: red">y</p>`, "<p>‮gnp.exe</p>", `<script type="application/json">{"a": </script>`, `<script type="application/json">{}</script><script>alert(2)</script>`,
+		`<p onclick="x">y</p>`, `<p style="color: red">y</p>`, "<p>\u202egnp.exe</p>", `<script type="application/json">{"a": </script>`, `<script type="application/json">{}</script><script>alert(2)</script>`,
 	} {
 		var c counted
 		inertPage(&c, "/", page)
