@@ -156,10 +156,12 @@ func (s *server) zoneSigns(standing bool) (out []ui.Sign) {
 	return out
 }
 
+// switchText names the kill switches.
+var switchText = map[string]string{rlc.StopAutomation: "Stop automation", rlc.AllToShadow: "All to shadow"}
+
 func switchRows(all []rlc.KillSwitch) (out []ui.SwitchRow) {
-	text := map[string]string{rlc.StopAutomation: "Stop automation", rlc.AllToShadow: "All to shadow"}
 	for _, k := range all {
-		r := ui.SwitchRow{Name: k.Name, Text: text[k.Name], On: k.On}
+		r := ui.SwitchRow{Name: k.Name, Text: switchText[k.Name], On: k.On}
 		if k.On {
 			r.By = k.Actor + ": " + k.Reason
 		}

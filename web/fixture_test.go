@@ -485,7 +485,7 @@ func (f *fixture) SetVerdict(ctx context.Context, v rlc.Verdict) error {
 }
 
 func (f *fixture) config() web.Config {
-	return web.Config{Records: f.db, Truths: f, History: f, Acts: f, Status: f, Identities: f.db, Overrides: f, Rollouts: rollouts{f}, Onboarding: sightings{f}, Imports: f, Files: f, Token: token, Now: func() time.Time { return now }}
+	return web.Config{Records: f.db, Truths: f, History: f, Acts: f, Status: f, Identities: f.db, Overrides: f, Rollouts: rollouts{f}, Onboarding: sightings{f}, Imports: f, Files: f, Settings: setups{}, Token: token, Now: func() time.Time { return now }}
 }
 
 func (f *fixture) handler(t testing.TB) http.Handler {

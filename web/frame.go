@@ -84,6 +84,7 @@ var refreshed = map[string]int{
 	"GET /services/{service}/buckets/{bucket}": 30,
 	"GET /emergency":                           5,
 	"GET /loop":                                5,
+	"GET /settings":                            30,
 	"GET /runs":                                10,
 	"GET /runs/{id}":                           10,
 }

@@ -84,10 +84,7 @@ func (s *server) onboard(v *visit) error {
 		http.Redirect(v.w, v.r, serviceURL(name), http.StatusSeeOther)
 		return nil
 	}
-	if s.Onboarding == nil {
-		return missing("service", name)
-	}
-	seen, err := s.look(v, name)
+	seen, err := s.seen(v)
 	if err != nil {
 		return err
 	}
@@ -118,8 +115,9 @@ func (s *server) onboard(v *visit) error {
 	if len(seen.Doubts) == 0 {
 		view.Doubts = []ui.Sign{{Level: "good", Before: "Every check of the history source passed"}}
 	}
+	view.Pager = ui.Pager{Range: plural(len(seen.Limits), "quota", "quotas"), CSV: v.as(".csv"), JSON: v.as(".json")}
 	if seen.More > 0 {
-		view.More = "and " + plural(seen.More, "more", "more")
+		view.Pager.Range += ", and " + plural(seen.More, "more", "more")
 	}
 	if len(seen.Limits) == 0 {
 		view.Empty = &ui.Empty{Title: "No series", Reason: "History has no sample of this service in four weeks, or cannot be read.", Query: "rlc doctor", Fix: ui.Link{Text: "Services", URL: "/services?show=unmanaged"}}

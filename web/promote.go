@@ -56,6 +56,7 @@ func (s *server) promotion(v *visit) error {
 		Head: s.serviceHead(t, "From shadow to enforce", ui.Link{Text: service, URL: serviceURL(service)}, bucket),
 		Post: v.r.URL.EscapedPath(), Open: rollout.Open(checks), SignIn: !v.may(),
 		History: serviceURL(service) + "/history",
+		Pager:   ui.Pager{Range: plural(len(checks), "check", "checks"), CSV: v.as(".csv"), JSON: v.as(".json")},
 	}
 	zones := map[string]bool{}
 	for _, a := range s.Truths.Acks() {

@@ -105,6 +105,7 @@ type Config struct {
 	Onboarding Onboarding       // nil: services without a policy are not known
 	Imports    Imports          // nil: nothing is imported
 	Files      Files            // nil: pages do not show policies as they are written
+	Settings   Settings         // nil: /settings is not found
 	Merging    Merging          // nil: pages do not say whether a proposal merges by itself
 	Metrics    http.Handler     // nil: /metrics is not found
 	Log        *slog.Logger     // nil: discarded

@@ -9,12 +9,12 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/app"
 	"github.com/openrlc/rlc/internal/config"
 )
 
@@ -171,21 +171,8 @@ func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			version, revision := "devel", ""
-			if info, ok := debug.ReadBuildInfo(); ok {
-				if v := info.Main.Version; v != "" && v != "(devel)" {
-					version = v
-				}
-				for _, s := range info.Settings {
-					if s.Key == "vcs.revision" {
-						revision = " " + s.Value
-					}
-				}
-				fmt.Fprintf(c.OutOrStdout(), "rlc %s%s %s\n", version, revision, info.GoVersion)
-				return nil
-			}
-			fmt.Fprintln(c.OutOrStdout(), "rlc", version)
-			return nil
+			_, err := fmt.Fprintln(c.OutOrStdout(), "rlc", app.Version())
+			return err
 		},
 	}
 }

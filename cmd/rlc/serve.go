@@ -35,7 +35,7 @@ there.`,
 			if err := s.Err(); err != nil {
 				return fmt.Errorf("%w; nothing was started", err)
 			}
-			return serve(c, s.Server)
+			return serve(c, s)
 		},
 	}
 	configFlags(c)
@@ -44,9 +44,9 @@ there.`,
 }
 
 // serve runs the server until the command's context ends.
-func serve(c *cobra.Command, cfg config.Server) error {
-	log := newLog(cfg.Log)
-	a, err := app.Open(c.Context(), cfg, app.Options{Log: log})
+func serve(c *cobra.Command, s *config.Settings) error {
+	log := newLog(s.Server.Log)
+	a, err := app.Open(c.Context(), s.Server, app.Options{Log: log, Values: s.Values})
 	if err != nil {
 		return err
 	}

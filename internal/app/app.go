@@ -58,6 +58,9 @@ type Options struct {
 	// Loop tells the enforcer of this process what to drop of drop_ratio buckets;
 	// nil: nobody does, and it holds them as token buckets.
 	Loop *loop.Client
+	// Values are what the configuration was read from, for the page of settings;
+	// nil: it was made by the program.
+	Values []config.Value
 }
 
 // App is one RLC server. Open builds it, Serve carries it until its context
@@ -106,6 +109,7 @@ type App struct {
 	loop       localLoop
 	merging    merging
 	spotted    spotted
+	values     []config.Value // of every key, for the page of settings
 }
 
 // Open builds the server: folders, records, history, repository, enforcer,
@@ -122,6 +126,9 @@ func Open(ctx context.Context, c config.Server, o Options) (_ *App, err error) {
 	}
 	a := &App{Config: c, log: o.Log, recordFrom: o.RecordFrom, nudge: make(chan struct{}, 1), heard: make(chan struct{}, 1), Registry: prometheus.NewRegistry()}
 	a.loop.client = o.Loop
+	if a.values = o.Values; a.values == nil {
+		a.values = c.Values()
+	}
 	defer func() {
 		if err != nil {
 			a.Close()

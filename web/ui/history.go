@@ -5,6 +5,7 @@ type Promote struct {
 	Head    Head
 	Verdict []Part
 	Checks  []CheckRow
+	Pager   Pager
 	Open    bool   // every check is passed
 	SignIn  bool   // the visitor may not act
 	Zones   string // those that enforcers report

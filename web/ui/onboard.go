@@ -6,7 +6,7 @@ type Onboard struct {
 	Verdict []Part
 	Doubts  []Sign
 	Grid    Grid
-	More    string
+	Pager   Pager
 	Empty   *Empty
 	Policy  string
 	Post    string
