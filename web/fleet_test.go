@@ -143,18 +143,16 @@ func TestAPageOfALargeFleetAsksTheStoreNoMoreOften(t *testing.T) {
 // the 95th of a hundred, in ms.
 func BenchmarkFleet(b *testing.B) {
 	h := newFleet(b, "sqlite:"+filepath.Join(b.TempDir(), "rlc.db"), 1100, 9, 189).handler(b)
-	for _, path := range []string{"/", "/services", "/services?sort=headroom&page=22", "/services/checkout", "/services/checkout/whatif?headroom=0.%02d", "/services/checkout/buckets/callers?key=caller%%3Dcaller-007&headroom=0.%02d", "/proposals", "/scorecard"} {
-		if !strings.Contains(path, "%02d") {
-			path = strings.ReplaceAll(path, "%", "%%") + "%.0s"
-		}
-		b.Run(strings.ReplaceAll(strings.TrimSuffix(path, "%.0s"), "/", "_"), func(b *testing.B) {
-			if w := get(h, fmt.Sprintf(path, 1)); w.Code != http.StatusOK {
+	for _, path := range []string{"/", "/services", "/services?sort=headroom&page=22", "/services/checkout", "/services/checkout/whatif?headroom=0.NN", "/services/checkout/buckets/callers?key=caller%3Dcaller-007&headroom=0.NN", "/proposals", "/scorecard"} {
+		asked := func(i int) string { return strings.Replace(path, "NN", fmt.Sprintf("%02d", i%100), 1) }
+		b.Run(strings.ReplaceAll(path, "/", "_"), func(b *testing.B) {
+			if w := get(h, asked(1)); w.Code != http.StatusOK {
 				b.Fatalf("%d %s", w.Code, w.Body)
 			}
 			var took []time.Duration
 			for i := range b.N {
 				began := time.Now()
-				get(h, fmt.Sprintf(path, i%100))
+				get(h, asked(i))
 				took = append(took, time.Since(began))
 			}
 			slices.Sort(took)
