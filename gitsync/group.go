@@ -23,7 +23,9 @@ const ByTeam = "team"
 // So all that is known of a service's proposal (its run, its lines, what became of
 // them) is known in the same way, and the team's commit is made anew from the
 // services' whenever one of them moves. While a person's commit is on the branch,
-// nothing of it is.
+// nothing of it is. A proposal that the base branch has moved away from is taken off
+// the branch, so that nobody who merges this merges that: its reference then says
+// so (see leave), and Settle finds it superseded.
 //
 // A service's own reference moves after the branch when its proposal comes, and
 // before it when it goes. So where the branch is gone and the reference is not, a
@@ -168,10 +170,13 @@ func (s *service) put(own plumbing.Hash, team string, epoch uint64) (todo []move
 // it stands on one, which is made anew on a commit of the base branch. What a
 // person committed to the branch stays.
 func (s *service) withdraw(epoch uint64, onto, tree plumbing.Hash) ([]move, error) {
-	if s.t.team == "" {
+	if s.t.own.IsZero() {
 		return nil, nil
 	}
 	todo := []move{{proposedRef(s.segment), s.t.own, plumbing.ZeroHash}}
+	if s.t.team == "" {
+		return todo, nil
+	}
 	if person, err := s.personOn(s.t.team, s.t.branch); err != nil || person != nil {
 		return todo, err
 	}
@@ -187,9 +192,10 @@ type member struct {
 
 // regroup makes a team's branch, which is at the commit at, anew: the proposals of
 // its services, that of this service being own (zero: none), on a commit of the
-// base branch and its tree. One that does not apply there, or has nothing left to
-// change, is left out. The moves begin with the branch's; where a person deleted
-// the branch, the proposals that were on it go with it.
+// base branch and its tree. One that has nothing left to change there is left out;
+// another service's that does not apply leaves the branch, unless that is merged.
+// The moves begin with the branch's; where a person deleted the branch, the
+// proposals that were on it go with it.
 func (s *service) regroup(team string, at, own plumbing.Hash, epoch uint64, onto, tree plumbing.Hash) (todo []move, tip plumbing.Hash, err error) {
 	members, err := s.members(team, own)
 	if err != nil {
@@ -204,16 +210,23 @@ func (s *service) regroup(team string, at, own plumbing.Hash, epoch uint64, onto
 		members = slices.DeleteFunc(members, func(m member) bool { return m.segment != s.segment })
 	}
 	var on []member
+	_, merged := s.line.contains(at)
 	for _, m := range members {
 		next, err := s.apply(m, tree)
 		switch {
-		case errors.Is(err, rlc.ErrConflict), errors.Is(err, rlc.ErrInvalid):
-			s.cfg.Log.Warn("a proposal does not apply to the base branch any more: it is left out of its team's review until its next run", "service", m.segment, "error", err)
-		case err != nil:
-			return nil, tip, err
-		case next != tree:
+		case err == nil && next == tree:
+		case err == nil:
 			tree = next
 			on = append(on, m)
+		case m.segment == s.segment || !errors.Is(err, rlc.ErrConflict) && !errors.Is(err, rlc.ErrInvalid):
+			return nil, tip, err
+		case !merged: // what is merged, Settle finds accepted
+			s.cfg.Log.Info("a proposal does not apply to the base branch any more: it leaves its team's review, and the next run makes another", "service", m.segment, "error", err)
+			left, err := s.leave(m)
+			if err != nil {
+				return nil, tip, err
+			}
+			todo = append(todo, left)
 		}
 	}
 	if len(on) > 0 {
@@ -222,6 +235,28 @@ func (s *service) regroup(team string, at, own plumbing.Hash, epoch uint64, onto
 		}
 	}
 	return append([]move{{teamRef(team), at, tip}}, todo...), tip, nil
+}
+
+// leave takes a member from its team's branch: its reference goes to a commit on top
+// of the proposal, RLC's and of the same run, that stands on no team's branch.
+func (s *service) leave(m member) (move, error) {
+	run := s.who.trailers(m.commit).run
+	msg := withTrailers("left the team's review", []trailer{{runTrailer, run}, {serviceTrailer, m.segment}}, nil)
+	h, err := s.commit(s.v, s.who, m.commit.TreeHash, msg, m.commit.Hash)
+	return move{proposedRef(m.segment), m.commit.Hash, h}, err
+}
+
+// left is a run's proposal for the service where it left its team's branch, nil
+// where it did not.
+func (s *service) left(run string) (*object.Commit, error) {
+	if s.t.own.IsZero() || s.t.team != "" {
+		return nil, nil
+	}
+	c, err := s.v.commit(s.t.own)
+	if err != nil || s.who.trailers(c).run != run || len(c.ParentHashes) != 1 {
+		return nil, err
+	}
+	return s.v.commit(c.ParentHashes[0])
 }
 
 // members are a team's proposals by path segment, this service's being own.

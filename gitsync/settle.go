@@ -14,9 +14,11 @@ import (
 
 // Settle finds out what became of an open proposal outside of RLC: Accepted when
 // its content is on the base branch, however it got there; Rejected when its
-// branch is gone; Superseded when the branch is another run's; Human, with
-// Commit and Content of the branch as it is, when a person committed to it. An
-// accepted one's branch is removed. Any other proposal comes back as it is.
+// branch is gone, or was merged after a person took the proposal out of it;
+// Superseded when the branch is another run's, or the base branch moved on so that
+// the proposal left its team's; Human, with Commit and Content of the branch as it
+// is, when a person committed to it. An accepted one's branch is removed. Any other
+// proposal comes back as it is.
 func (r *Repo) Settle(ctx context.Context, p rlc.Proposal) (rlc.Proposal, error) {
 	if p.State != rlc.Open || p.Commit == "" {
 		return p, nil
@@ -68,8 +70,15 @@ func (s *service) settle(p *rlc.Proposal, epoch uint64) ([]move, error) {
 			return s.cleanUp(p.RunID, epoch)
 		}
 	}
-	if own {
+	left, err := s.left(p.RunID)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case own:
 		put = s.t.own
+	case left != nil:
+		put = left.Hash
 	}
 	at, ok, err = s.mergedByContent(put, p)
 	switch {
@@ -77,8 +86,14 @@ func (s *service) settle(p *rlc.Proposal, epoch uint64) ([]move, error) {
 		return nil, err
 	case ok && own:
 		return s.settled(p, at, own, epoch)
-	case ok:
+	case ok && left == nil:
 		return s.settledByContent(p, put, at)
+	case ok:
+		todo, err := s.settledByContent(p, put, at)
+		return append(todo, move{proposedRef(s.segment), s.t.own, plumbing.ZeroHash}), err
+	case left != nil:
+		p.State, p.Decided = rlc.Superseded, s.cfg.Now().UTC()
+		return []move{{proposedRef(s.segment), s.t.own, plumbing.ZeroHash}}, nil
 	case s.t.branch.IsZero():
 		p.State, p.Reason, p.Decided = rlc.Rejected, "the branch was deleted", s.cfg.Now().UTC()
 		return []move{{proposedRef(s.segment), s.t.own, plumbing.ZeroHash}}, nil
@@ -112,9 +127,20 @@ func (s *service) ownOf(p *rlc.Proposal) (bool, error) {
 
 // settled makes p one that came onto the base branch at a position and removes its
 // branch. What came with others on a team's branch is remembered by its own commit.
+// One of which a person left nothing on the branch is rejected.
 func (s *service) settled(p *rlc.Proposal, at int, own bool, epoch uint64) (todo []move, err error) {
 	if err := s.accepted(p, at); err != nil {
 		return nil, err
+	}
+	if own && moves(*p) {
+		came, err := s.came(at)
+		if err != nil {
+			return nil, err
+		}
+		if !came {
+			p.State, p.Reason = rlc.Rejected, "the team's review was merged without it"
+			return s.cleanUp(p.RunID, epoch)
+		}
 	}
 	if own && moves(*p) && !(s.line.points[at].ours && s.line.points[at].segment == s.segment) {
 		m, err := s.mark(s.t.own, at)
@@ -125,6 +151,39 @@ func (s *service) settled(p *rlc.Proposal, at int, own bool, epoch uint64) (todo
 	}
 	gone, err := s.cleanUp(p.RunID, epoch)
 	return append(todo, gone...), err
+}
+
+// came reports whether a line that the service's proposal on its team's branch
+// changes is another at a position of the base branch than where the proposal began.
+func (s *service) came(at int) (bool, error) {
+	c, err := s.v.commit(s.t.own)
+	if err != nil || len(c.ParentHashes) == 0 {
+		return false, err
+	}
+	parent, err := s.v.commit(c.ParentHashes[0])
+	if err != nil {
+		return false, err
+	}
+	var lines [3]map[string]rlc.Quota
+	for i, root := range []plumbing.Hash{parent.TreeHash, c.TreeHash, s.line.points[at].tree} {
+		if lines[i], err = s.lenient(root); err != nil {
+			return false, err
+		}
+	}
+	differ := func(a, b map[string]rlc.Quota, id string) bool {
+		x, in := a[id]
+		y, is := b[id]
+		return in != is || !same(x, y)
+	}
+	before, after, now := lines[0], lines[1], lines[2]
+	for _, side := range []map[string]rlc.Quota{before, after} {
+		for id := range side {
+			if differ(before, after, id) && differ(before, now, id) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
 }
 
 // settleRendered makes a proposal that moves no quota accepted where the targets
