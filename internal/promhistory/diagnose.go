@@ -307,15 +307,16 @@ func keys(m map[string]bool) func(func(string) bool) {
 // with the window of the rate that is taken of them.
 func (d *diagnosis) interval(ctx context.Context) bool {
 	for _, s := range d.within {
-		n, err := d.number(ctx, "quantile(0.5, count_over_time("+s.expr+"[1h]))", d.until)
-		if err != nil || n < 1 {
-			continue
+		most := time.Duration(1.05 * float64(d.step)) // jitter is no gap
+		if s.window > 0 {
+			most = s.window / 2
 		}
-		every := (time.Hour / time.Duration(n)).Round(time.Second)
+		every, ok := d.spacing(ctx, s, most)
 		switch {
-		case s.window > 0 && s.window < 2*every:
+		case !ok:
+		case s.window > 0 && every > most:
 			d.say("interval", Fail, fmt.Sprintf("take the rate over %s at least", 4*every), "%s has a sample every %s: a rate over %s finds two of them by luck", s.metric, every, s.window)
-		case s.window == 0 && float64(every) > 1.05*float64(d.step):
+		case every > most:
 			d.say("interval", Fail, fmt.Sprintf("set the profile's step to %s, or record more often", every), "%s has a sample every %s, the profile's step is %s: %.0f %% of the steps would be gaps", s.metric, every, d.step, 100*(1-float64(d.step)/float64(every)))
 		case s.window > d.step:
 			d.say("interval", Warn, "", "%s is averaged over %s, more than the step of %s: short peaks look smaller", s.metric, s.window, d.step)
@@ -324,6 +325,30 @@ func (d *diagnosis) interval(ctx context.Context) bool {
 		}
 	}
 	return true
+}
+
+// spacing is the distance of a selector's samples, the median of its series in
+// the last hour; false where they have none. The number of samples tells it of
+// series that are an hour old; where it says more than most, series may only be
+// young, or gone, and those that have two samples are measured from their first
+// to their last.
+func (d *diagnosis) spacing(ctx context.Context, s selection, most time.Duration) (time.Duration, bool) {
+	n, err := d.number(ctx, "quantile(0.5, count_over_time("+s.expr+"[1h]))", d.until)
+	if err != nil || n < 1 {
+		return 0, false
+	}
+	every := time.Duration(float64(time.Hour) / n).Round(time.Second)
+	if every <= most {
+		return every, true
+	}
+	// Four looks in each distance that is still right: no sample is missed.
+	look := max(time.Second, min(15*time.Second, most/4)).Truncate(time.Second)
+	at := fmt.Sprintf("(timestamp(%s)[1h:%s])", s.expr, model.Duration(look))
+	seconds, err := d.number(ctx, "quantile(0.5, (max_over_time"+at+" - min_over_time"+at+") / (changes"+at+" > 0))", d.until)
+	if err != nil || seconds <= 0 {
+		return every, true
+	}
+	return min(every, time.Duration(seconds*float64(time.Second)).Round(time.Second)), true
 }
 
 func (d *diagnosis) retention(ctx context.Context) bool {

@@ -54,6 +54,41 @@ func TestAHealthySourceGivesNothingToDo(t *testing.T) {
 	}
 }
 
+// A relabelling or a rollout ends all series and starts others.
+func TestTheIntervalIsThatOfTheSamplesASeriesHas(t *testing.T) {
+	replaced := now.Add(-5 * time.Minute)
+	every := func(minutes int) func(time.Time) float64 {
+		return func(t time.Time) float64 {
+			if t.Minute()%minutes != 0 {
+				return math.NaN()
+			}
+			return 1
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		series []promserver.LabelledSeries
+		level  Level
+		text   string
+	}{
+		{"all are young", []promserver.LabelledSeries{
+			rates(replaced, now, always(1), "client", "a"), rates(replaced, now, always(1), "client", "b"),
+		}, OK, "a sample every 1m0s, the step is 1m0s"},
+		{"most are gone or young", []promserver.LabelledSeries{
+			rates(now.Add(-day), now, always(1), "client", "a"),
+			rates(now.Add(-day), now.Add(-40*time.Minute), always(1), "client", "b", "method", "x"), rates(now.Add(-40*time.Minute), replaced, always(1), "client", "b", "method", "y"), rates(replaced, now, always(1), "client", "b"),
+		}, OK, "a sample every 1m0s"},
+		{"young and sparse", []promserver.LabelledSeries{rates(now.Add(-7*time.Minute), now, every(2), "client", "a")}, Fail, "a sample every 2m0s"},
+		{"old and sparse", []promserver.LabelledSeries{rates(now.Add(-day), now, every(2), "client", "a")}, Fail, "a sample every 2m0s, the profile's step is 1m0s: 50 % of the steps would be gaps"},
+	} {
+		w := newWorld(t, nil)
+		w.fill(c.series...)
+		if f := w.diagnose(service(callers()), profile(), 9*day)["interval"]; f.Level != c.level || !strings.Contains(f.Text, c.text) {
+			t.Errorf("%s: %+v, want %s, %q", c.name, f, c.level, c.text)
+		}
+	}
+}
+
 func TestWhatIsWrongWithASourceIsNamed(t *testing.T) {
 	w := newWorld(t, nil)
 	counter := func(t time.Time) float64 { return float64(t.Unix() % 1e6) }
