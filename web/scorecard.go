@@ -226,7 +226,7 @@ func scoreVerdict(v *visit, c scorecard) []ui.Part {
 	}
 	switch {
 	case x.Counted <= 0:
-		add(ui.Part{Text: "Enforcers have counted no request" + c.sinceText() + ". "})
+		add(ui.Part{Text: "Enforcers have counted no request" + strings.TrimSuffix(c.sinceText(), ",") + ". "})
 	default:
 		add(ui.Part{Text: "Of " + count(x.Counted) + " requests" + c.sinceText() + " enforcers dropped " + count(x.Drops) + " (" + shareText(x.Drops, x.Counted) + ") and would have dropped " + count(x.VirtualDrops) + " (" + shareText(x.VirtualDrops, x.Counted) + "). "})
 	}

@@ -78,7 +78,7 @@ func (s *server) services(v *visit) error {
 			virtual = append(virtual, r)
 		}
 	}
-	view.Asof = "Limits as live; peaks over the last run's window. Drops beside positive headroom are bursts shorter than a step."
+	view.Asof = "Limits as live; peaks over the last run's window. Drops beside positive headroom came after that run, or in bursts shorter than a step."
 	if !asof.IsZero() {
 		view.Asof = "As of " + v.time(asof).Text + ". " + view.Asof
 	}

@@ -103,6 +103,7 @@ type App struct {
 	status     status
 	summaries  summaries
 	scored     time.Time // when scores were stored last; the count loop's own
+	firstScore time.Time // when first by this process
 	emergency  emergency
 	notify     *notify.Sender
 	reviews    *forge.Reviews

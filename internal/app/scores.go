@@ -10,8 +10,12 @@ import (
 	"github.com/openrlc/rlc/enforcer"
 )
 
-// scoreEvery is how often the day's scores are computed.
-const scoreEvery = 5 * time.Minute
+// scoreEvery is how often the day's scores are computed, and scoreSoon how
+// often in the first half hour, when somebody waits to see the first.
+const (
+	scoreEvery = 5 * time.Minute
+	scoreSoon  = 30 * time.Second
+)
 
 // scoreDay is a day's midnight, UTC.
 func scoreDay(at time.Time) time.Time { return at.UTC().Truncate(24 * time.Hour) }
@@ -27,7 +31,11 @@ func (a *App) score(ctx context.Context, now time.Time) error {
 		rows = append(rows, *r)
 	}
 	s.mu.Unlock()
-	if !a.leads.Load() || len(rows) == 0 || now.Sub(a.scored) < scoreEvery {
+	every := scoreEvery
+	if a.firstScore.IsZero() || now.Sub(a.firstScore) < 30*time.Minute {
+		every = scoreSoon
+	}
+	if !a.leads.Load() || len(rows) == 0 || now.Sub(a.scored) < every {
 		return nil
 	}
 	today := scoreDay(now)
@@ -47,6 +55,9 @@ func (a *App) score(ctx context.Context, now time.Time) error {
 		return err
 	}
 	a.scored = now
+	if a.firstScore.IsZero() {
+		a.firstScore = now
+	}
 	return nil
 }
 

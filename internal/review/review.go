@@ -275,7 +275,7 @@ func row(b *strings.Builder, c rlc.Change) {
 	if c.Peak.Rate > 0 {
 		peak = number(float64(c.Peak.Rate)) + "/s " + c.Peak.At.UTC().Format("2006-01-02 15:04")
 		if c.New != nil && c.New.Rate > 0 {
-			headroom = fmt.Sprintf("%.0f %%", 100*float64(c.New.Rate-c.Peak.Rate)/float64(c.New.Rate))
+			headroom = fmt.Sprintf("%.0f %%", 100*float64(c.New.Rate-c.Peak.Rate)/float64(c.Peak.Rate))
 		}
 	}
 	was, is := dropped([]rlc.Change{c})
