@@ -31,24 +31,31 @@ func Import(file string, data []byte) (Imported, []rlc.Problem) {
 	r := &reader{file: file}
 	domain := r.read(data)
 	if len(r.problems) > 0 {
-		return Imported{}, r.problems
+		return Imported{}, r.told()
 	}
-	w := &writer{reader: r, taken: map[string]bool{}, matches: map[string]bool{}}
+	w := &writer{reader: r, names: map[string]int{}, matches: map[string]bool{}, described: map[string]bool{}}
+	w.policy.WriteString("apiVersion: rlc/v1\nkind: ServicePolicy\nservice: " + scalar(domain) + "\ndefaults: {mode: enforce, on_failure: open}\nbuckets:\n")
+	empty := w.policy.Len()
 	quota := quotaGroups(r.rules)
 	w.caps(quota)
 	for i := range r.rules {
 		w.bucket(&r.rules[i], quota[group(&r.rules[i])])
+		if w.policy.Len() > maxPolicy {
+			r.refuse(&yaml.Node{Line: r.rules[i].line}, "split the domain", "the policy is larger than %d bytes from this descriptor on", maxPolicy)
+			return Imported{}, r.told()
+		}
 	}
-	out := "apiVersion: rlc/v1\nkind: ServicePolicy\nservice: " + scalar(domain) + "\ndefaults: {mode: enforce, on_failure: open}\nbuckets:"
-	if len(w.lines) == 0 {
+	if w.policy.Len() == empty {
 		r.refuse(&yaml.Node{}, "", "no descriptor could be imported: %s", lossText(r.losses))
-		return Imported{}, r.problems
+		return Imported{}, r.told()
 	}
-	for _, l := range w.lines {
-		out += "\n  - {" + l + "}"
-	}
-	return Imported{Service: domain, Policy: []byte(out + "\n"), Losses: r.losses}, nil
+	return Imported{Service: domain, Policy: []byte(w.policy.String()), Losses: r.losses}, nil
 }
+
+// maxPolicy is how large a policy that is written may become, in bytes: what a
+// policy.yaml may have. A parent's values are written again for each child, so
+// the file's own size does not bound it.
+const maxPolicy = 1 << 20
 
 // group is what rules exclude each other in: their keys, whatever the order.
 func group(r *rule) string {
@@ -60,40 +67,40 @@ func group(r *rule) string {
 	return strings.Join(keys, "\x00")
 }
 
-// quotaGroups are the groups whose rules become quota buckets.
+// quotaGroups are the groups whose rules become quota buckets: the one with the
+// most rules, the first of several, and those that replacing ties to it.
 func quotaGroups(rules []rule) map[string]bool {
-	count, order, named := map[string]int{}, []string{}, map[string][]string{}
+	count := map[string]int{}
+	names := map[string][]string{}                                   // by group: what its rules are called or replace
+	named, replacing := map[string][]string{}, map[string][]string{} // by name: groups
 	for i := range rules {
-		g := group(&rules[i])
-		if count[g]++; count[g] == 1 {
-			order = append(order, g)
+		r, g := &rules[i], group(&rules[i])
+		count[g]++
+		if r.name != "" {
+			names[g], named[r.name] = append(names[g], r.name), append(named[r.name], g)
 		}
-		if n := rules[i].name; n != "" {
-			named[n] = append(named[n], g)
+		for _, n := range r.replaces {
+			names[g], replacing[n] = append(names[g], n), append(replacing[n], g)
 		}
 	}
-	quota := map[string]bool{}
-	if len(order) == 0 {
-		return quota
-	}
-	most := order[0]
-	for _, g := range order {
-		if count[g] > count[most] {
+	most := ""
+	for i := range rules {
+		if g := group(&rules[i]); count[g] > count[most] {
 			most = g
 		}
 	}
-	quota[most] = true
-	for grown := true; grown; {
-		grown = false
-		for i := range rules {
-			for _, n := range rules[i].replaces {
-				for _, other := range named[n] {
-					g := group(&rules[i])
-					if quota[g] != quota[other] {
-						quota[g], quota[other], grown = true, true, true
-					}
+	quota := map[string]bool{most: true}
+	for todo := []string{most}; len(todo) > 0; todo = todo[1:] {
+		for _, n := range names[todo[0]] {
+			if len(named[n]) == 0 || len(replacing[n]) == 0 {
+				continue
+			}
+			for _, g := range slices.Concat(named[n], replacing[n]) {
+				if !quota[g] {
+					quota[g], todo = true, append(todo, g)
 				}
 			}
+			delete(named, n) // a name ties its groups once
 		}
 	}
 	return quota
@@ -102,9 +109,10 @@ func quotaGroups(rules []rule) map[string]bool {
 // writer makes buckets.
 type writer struct {
 	*reader
-	lines   []string
-	taken   map[string]bool // bucket names
-	matches map[string]bool // what quota buckets and caps match, as text
+	policy    strings.Builder
+	names     map[string]int  // bucket names, each with the highest number tried behind it
+	matches   map[string]bool // what quota buckets and caps match, as text
+	described map[string]bool // keys that were told to be no attribute's name
 }
 
 // caps tells of what rules that exclude each other lose as caps, which all count.
@@ -141,7 +149,8 @@ func (w *writer) bucket(r *rule, quota bool) {
 			w.lose(r.line, "value", "%s: the value %q cannot be written in a match; left out", r.where(), e.value)
 			return
 		}
-		if seen[attribute] = true; attribute != e.key {
+		if seen[attribute] = true; attribute != e.key && !w.described[e.key] {
+			w.described[e.key] = true
 			w.lose(r.line, "descriptor", "key %q is no attribute's name: declare {%s: {descriptor: %s}} in the profile", e.key, attribute, scalar(e.key))
 		}
 		if e.value != "" {
@@ -181,7 +190,7 @@ func (w *writer) bucket(r *rule, quota bool) {
 		line += ", mode: shadow" // counted, and never refused
 		w.lose(r.line, "unlimited", "%s has no limit: its bucket is in shadow, and RLC computes a quota that drops nothing", r.where())
 	}
-	w.lines = append(w.lines, line)
+	w.policy.WriteString("  - {" + line + "}\n")
 }
 
 var (
@@ -220,10 +229,11 @@ func (w *writer) bucketName(r *rule) string {
 		name = "rule"
 	}
 	base := name
-	for n := 2; w.taken[name]; n++ {
-		name = fmt.Sprintf("%s-%d", base, n)
+	for w.names[name] > 0 { // the next rule of this base goes on where this one stops
+		w.names[base]++
+		name = fmt.Sprintf("%s-%d", base, w.names[base])
 	}
-	w.taken[name] = true
+	w.names[name] = 1
 	return name
 }
 

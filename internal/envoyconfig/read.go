@@ -17,12 +17,24 @@ import (
 	"github.com/openrlc/rlc"
 )
 
-// The bounds of a file that is read.
+// The bounds of a file that is read. They keep work and answer proportional to
+// the file's size, whatever it holds.
 const (
 	maxBytes = 4 << 20
 	maxDepth = 10
-	maxRules = 20_000
+	// maxRules is how many buckets a policy has at most: more could not be
+	// imported.
+	maxRules = 1_000
+	// maxText bounds a key, a value or a name in bytes, as a policy does: the
+	// value of a parent is written again for each of its children.
+	maxText = 1_024
+	// maxPlace bounds the name of a rule's place in a message, in bytes.
+	maxPlace = 200
 )
+
+// MaxProblems is how many problems of a file Import tells; one more says how
+// many follow.
+const MaxProblems = 50
 
 // Loss is something that the other side cannot say, or says otherwise. Kind is a
 // stable word.
@@ -64,7 +76,11 @@ func (r *rule) where() string {
 			parts = append(parts, e.key+"_"+e.value)
 		}
 	}
-	return strconv.Quote(strings.Join(parts, "."))
+	place := strings.Join(parts, ".")
+	if len(place) > maxPlace {
+		place = strings.ToValidUTF8(place[:maxPlace], "") + "…"
+	}
+	return strconv.Quote(place)
 }
 
 // reader gathers the rules of a file.
@@ -72,11 +88,29 @@ type reader struct {
 	file     string
 	rules    []rule
 	losses   []Loss
-	problems []rlc.Problem
+	problems []rlc.Problem // the first MaxProblems
+	more     int           // problems beside those
+	tooMany  bool          // there are more than maxRules rules
 }
 
 func (r *reader) refuse(n *yaml.Node, hint, format string, args ...any) {
+	if len(r.problems) == MaxProblems {
+		r.more++
+		return
+	}
 	r.problems = append(r.problems, rlc.Problem{File: r.file, Line: max(n.Line, 1), Column: max(n.Column, 1), Message: fmt.Sprintf(format, args...), Hint: hint})
+}
+
+// told are the problems, with how many are not told.
+func (r *reader) told() []rlc.Problem {
+	if r.more > 0 {
+		noun := "problems"
+		if r.more == 1 {
+			noun = "problem"
+		}
+		return append(r.problems, rlc.Problem{File: r.file, Line: 1, Column: 1, Message: fmt.Sprintf("and %d more %s", r.more, noun)})
+	}
+	return r.problems
 }
 
 func (r *reader) lose(line int, kind, format string, args ...any) {
@@ -130,7 +164,7 @@ func (r *reader) fields(n *yaml.Node, what string, known ...string) map[string]*
 		k, v := n.Content[i], n.Content[i+1]
 		switch {
 		case k.Kind != yaml.ScalarNode || !slices.Contains(known, k.Value):
-			r.refuse(k, "", "unknown key %q in %s", k.Value, what)
+			r.refuse(k, "", "unknown key %.60q in %s", k.Value, what)
 		case out[k.Value] != nil:
 			r.refuse(k, "remove one", "%s stands twice in %s", k.Value, what)
 		case v.Kind == yaml.AliasNode || v.Anchor != "":
@@ -145,6 +179,10 @@ func (r *reader) fields(n *yaml.Node, what string, known ...string) map[string]*
 func (r *reader) text(n *yaml.Node, what string) string {
 	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
 		r.refuse(n, "", "%s is no text", what)
+		return ""
+	}
+	if len(n.Value) > maxText {
+		r.refuse(n, "", "%s is longer than %d bytes", what, maxText)
 		return ""
 	}
 	return n.Value
@@ -174,8 +212,11 @@ func (r *reader) descriptors(list *yaml.Node, above []entry) {
 	}
 	seen := map[entry]bool{}
 	for _, n := range list.Content {
-		if len(r.rules) >= maxRules {
-			r.refuse(n, "", "more than %d descriptors", maxRules)
+		if len(r.rules) >= maxRules && !r.tooMany {
+			r.tooMany = true
+			r.refuse(n, "split the domain, or use descriptors without a value, which count each value by itself", "more than %d descriptors with a limit: a service has at most as many buckets", maxRules)
+		}
+		if r.tooMany {
 			return
 		}
 		r.descriptor(n, above, seen)
@@ -195,7 +236,9 @@ func (r *reader) descriptor(n *yaml.Node, above []entry, seen map[entry]bool) {
 		e.value = r.text(f["value"], "value")
 	}
 	if e.key == "" {
-		r.refuse(n, "", "a descriptor without a key")
+		if f["key"] == nil || f["key"].Value == "" {
+			r.refuse(n, "", "a descriptor without a key")
+		}
 		return
 	}
 	if seen[e] {
@@ -249,12 +292,12 @@ func (r *reader) limit(n *yaml.Node, x *rule) {
 	}
 	unit := strings.ToLower(r.text(f["unit"], "unit"))
 	if _, ok := units[unit]; !ok {
-		r.refuse(f["unit"], "write second, minute, hour, day, week, month or year", "unit %q is unknown", unit)
+		r.refuse(f["unit"], "write second, minute, hour, day, week, month or year", "unit %.60q is unknown", unit)
 	}
 	count := r.text(f["requests_per_unit"], "requests_per_unit")
 	requests, err := strconv.ParseUint(count, 10, 32)
 	if err != nil || f["requests_per_unit"].Tag != "!!int" || count != "0" && strings.HasPrefix(count, "0") {
-		r.refuse(f["requests_per_unit"], "", "requests_per_unit %q is no whole number from 0 to 4294967295", count)
+		r.refuse(f["requests_per_unit"], "", "requests_per_unit %.60q is no whole number from 0 to 4294967295", count)
 	}
 	x.unit, x.requests = unit, int64(requests)
 }
