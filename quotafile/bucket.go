@@ -102,7 +102,7 @@ func (p *parser) bucketNumbers(d *doc, o *object, b *rlc.Bucket, l layer) {
 // each reads the attributes that a bucket counts by, in matching order.
 func (d *doc) each(n *yaml.Node) []string {
 	names := d.names(n, "each")
-	for _, item := range d.list(n, "each") {
+	for _, item := range n.Content {
 		if contains(names, item.Value) && !d.attribute(item, item.Value) {
 			return nil
 		}

@@ -72,12 +72,33 @@ func (o *object) done() {
 		if k.Kind != yaml.ScalarNode || k.Tag != "!!str" || k.Value == "<<" || contains(o.known, k.Value) {
 			continue // or refused before
 		}
-		hint := ""
+		hint := o.elsewhere(k.Value)
 		if near := spell.Nearest(k.Value, o.known, 2); near != "" {
 			hint = "did you mean " + near + "?"
 		}
 		o.d.refuse(k, hint, "unknown key %s in %s", show(k.Value), o.what)
 	}
+}
+
+// elsewhere says where a key of a policy belongs that stands in the wrong place
+// of it; "" for any other key or object.
+func (o *object) elsewhere(key string) string {
+	if o.what != "bucket" && o.what != "guards" && !contains(o.known, "defaults") && !contains(o.known, "guards") {
+		return ""
+	}
+	switch key {
+	case "headroom", "window", "horizon", "schedule", "planned", "contract":
+		return "it belongs under policy, of a bucket or of defaults"
+	case "floor", "deadband", "step_up", "step_down", "week_up", "week_down", "min_coverage", "min_valid_days":
+		return "it belongs under guards, of a bucket or of defaults"
+	case "mode", "algorithm", "on_failure", "policy", "guards":
+		return "it belongs to a bucket or under defaults"
+	case "each", "match", "role", "limit", "new_key", "scope", "tier", "cost", "rollout":
+		return "it belongs to a bucket"
+	case "owners", "profile", "timezone", "unmatched", "exclude", "events", "freeze", "auto_merge", "capacity", "aliases", "failover", "sensitive", "targets":
+		return "it belongs at the top of the file"
+	}
+	return ""
 }
 
 // shape checks a node's kind. A nil node is false without a problem, and so is
@@ -145,8 +166,12 @@ func (d *doc) checkName(n *yaml.Node, what, s string, limit int) bool {
 
 // validName reports whether s can be a service's name.
 func validName(s string) bool {
-	return s != "" && len(s) <= MaxName && strings.IndexFunc(s, unicode.IsControl) < 0
+	return s != "" && len(s) <= MaxName && strings.IndexFunc(s, unicode.IsControl) < 0 && !reserved(s)
 }
+
+// reserved reports whether a name means something else where services are
+// named: every service in an override, a folder in an address.
+func reserved(s string) bool { return s == "*" || s == "." || s == ".." }
 
 // word reads a name that people give to a thing in a file: letters, digits,
 // dots, dashes and underscores, at most 63, starting with a letter or digit.

@@ -65,6 +65,10 @@ func (p *parser) serviceName(d *doc, o *object) string {
 	if !ok {
 		return ""
 	}
+	if reserved(name) {
+		d.refuse(n, "* is every service in an override, and . and .. are folders in an address", "a service cannot be named %s", show(name))
+		return ""
+	}
 	if !p.inPlace(d.file, name) {
 		d.refuse(n, "its folder is "+path.Join(servicesDir, PathSegment(name)), "service %s does not belong in folder %s", show(name), show(path.Base(path.Dir(d.file))))
 		return ""
@@ -221,22 +225,23 @@ func (p *parser) checkBuckets(d *doc, s *rlc.Service, profile *rlc.Profile, raw 
 	}
 }
 
-// checkAttribute refuses the name of an attribute that is meant for one of the
-// profile's: neither a counter nor a request ever carries it. Any other that the
-// profile does not have may stand in requests alone: then no quota is computed.
+// checkAttribute warns of an attribute that the profile does not have: where a
+// policy decides no quota is computed, and where the name is nearly one of the
+// profile's that one is named. It is no error: requests may carry anything.
 func (d *doc) checkAttribute(b *rlc.Bucket, raw rawBucket, profile *rlc.Profile, name string) {
 	if _, known := profile.Attributes[name]; known {
 		return
 	}
-	has := slices.Sorted(maps.Keys(profile.Attributes))
-	if near := spell.Nearest(name, has, 2); near != "" {
-		d.refuse(raw.names(name), "did you mean "+near+"? If requests do carry it, add it to the profile's attributes",
-			"bucket %q: profile %s has no attribute %s", b.Name, profile.Name, show(name))
-		return
-	}
+	has, at, then := slices.Sorted(maps.Keys(profile.Attributes)), raw.names(name), ""
 	if b.Policy != nil {
-		d.warn(raw.node.Line, raw.node.Column, "it has "+strings.Join(has, ", "),
-			"bucket %q: profile %s has no attribute %s, so no quota can be computed", b.Name, profile.Name, show(name))
+		then = ", so no quota can be computed"
+	}
+	if near := spell.Nearest(name, has, 2); near != "" {
+		d.warn(at.Line, at.Column, "did you mean "+near+"? If requests do carry it, add it to the profile's attributes",
+			"bucket %q: profile %s has no attribute %s%s", b.Name, profile.Name, show(name), then)
+	} else if then != "" {
+		d.warn(at.Line, at.Column, "it has "+strings.Join(has, ", "),
+			"bucket %q: profile %s has no attribute %s%s", b.Name, profile.Name, show(name), then)
 	}
 }
 

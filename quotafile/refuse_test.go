@@ -69,9 +69,6 @@ func TestPoliciesAreStrict(t *testing.T) {
 		"duplicate key":        {bucket + "    role: cap\n    role: cap\n", `7:5: key "role" is given twice: first at line 6; remove one`},
 		"duplicate of many":    {policyHead + "buckets: [{name: b}]\nowners: [x]\nprofile: rlc\ntimezone: UTC\nquotas: {max: 1}\nseries: {max: 1}\nunmatched: admit\nauto_merge: false\nowners: [x]\n", `12:1: key "owners" is given twice: first at line 5; remove one`},
 		"unknown key":          {bucket + "    polcy: {kind: historical}\n", `6:5: unknown key "polcy" in bucket; did you mean policy?`},
-		"misspelt each":        {bucket + "    each: [caler]\n", `6:12: bucket "b": profile rlc has no attribute "caler"; did you mean caller? If requests do carry it, add it to the profile's attributes`},
-		"misspelt match":       {bucket + "    role: cap\n    match: {procdure: x}\n    limit: {rate: 1, burst: 1}\n", `7:23: bucket "b": profile rlc has no attribute "procdure"; did you mean procedure? If requests do carry it, add it to the profile's attributes`},
-		"requests alone":       {bucket + "    each: [api_key]\n", ""},
 		"unknown top key":      {policyHead + "buckets: [{name: b}]\nbukets: 1\n", `5:1: unknown key "bukets" in the file; did you mean buckets?`},
 		"numeric key":          {bucket + "    1: x\n", `6:5: key "1": a key must be a word; put it in quotes`},
 		"complex key":          {policyHead + "buckets:\n  - {name: b, ? [a] : c}\n", "5:17: a key must be a word"},
@@ -147,6 +144,31 @@ func TestNumbersArePlainDecimals(t *testing.T) {
 		_, quotas, problems := quotafile.ParseQuotas("q.yaml", []byte(quotasHead+"  - bucket: b\n    rate: "+text+"\n    burst: 1\n"))
 		if len(problems) > 0 || quotas[0].Rate != want {
 			t.Errorf("rate %q: %v %v", text, quotas, lines(problems))
+		}
+	}
+}
+
+func TestAnAttributeThatTheProfileLacksIsWarnedOf(t *testing.T) {
+	bucket := policyHead + "buckets:\n  - name: b\n"
+	for name, tc := range map[string]struct{ data, want string }{
+		"nearly one of it": {bucket + "    role: cap\n    match: {procdure: x}\n    limit: {rate: 1, burst: 1}\n", `7:23: warning: bucket "b": profile rlc has no attribute "procdure"; did you mean procedure? If requests do carry it, add it to the profile's attributes`},
+		"by policy":        {bucket + "    each: [caler]\n", `6:12: warning: bucket "b": profile rlc has no attribute "caler", so no quota can be computed; did you mean caller? If requests do carry it, add it to the profile's attributes`},
+		"another word":     {bucket + "    each: [api_key]\n", `6:12: warning: bucket "b": profile rlc has no attribute "api_key", so no quota can be computed; it has caller, procedure`},
+		"by hand":          {bucket + "    role: cap\n    match: {api_key: x}\n    limit: {rate: 1, burst: 1}\n", ""},
+	} {
+		problems := quotafile.Parse(rlc.Files{"services/s/policy.yaml": []byte(tc.data)}, nil).Problems
+		if got := strings.Join(lines(problems), "|"); !strings.Contains(got, tc.want) || strings.Contains(got, "api_key") != strings.Contains(tc.want, "api_key") {
+			t.Errorf("%s: got %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
+func TestNoServiceIsNamedLikeAllOrLikeAFolder(t *testing.T) {
+	for _, name := range []string{"*", ".", ".."} {
+		data := strings.Replace(policyHead, "service: s", "service: \""+name+"\"", 1) + "buckets: [{name: b}]\n"
+		got := lines(quotafile.Parse(rlc.Files{"services/" + quotafile.PathSegment(name) + "/policy.yaml": []byte(data)}, nil).Problems)
+		if len(got) == 0 || !strings.Contains(got[0], ":3:10: a service cannot be named \""+name+"\"") {
+			t.Errorf("%s: %q", name, got)
 		}
 	}
 }

@@ -68,8 +68,8 @@ func (s *server) mayAct(who identity, service string) bool {
 	case rlc.MayAdmin, rlc.MayActAll:
 		return true
 	case rlc.MayOwn:
-		// A token's services are its word on what it owns.
-		return service != "" && (len(who.services) > 0 || s.owns(who, service))
+		// A token's services are its word on what it owns. Nobody owns all.
+		return service != "" && service != "*" && (len(who.services) > 0 || s.owns(who, service))
 	}
 	return false
 }
