@@ -31,6 +31,9 @@ const (
 	mostImportForm = 3*mostImport + 4096
 )
 
+// mostLosses is how many losses a preview shows; rlc import tells all.
+const mostLosses = 200
+
 // imported is what a pasted file becomes: a policy in shadow, or problems.
 type imported struct {
 	text     string
@@ -81,6 +84,16 @@ func (s *server) importText(text string, owners []string) (x imported, err error
 	return x, nil
 }
 
+// importAlone translates a file for a preview, one at a time: anybody may look,
+// and a large file takes a core for a while.
+func (s *server) importAlone(text string) (imported, error) {
+	if !s.importing.TryLock() {
+		return imported{}, fault{status: http.StatusServiceUnavailable, detail: "Another file is being looked at. Try again in a few seconds."}
+	}
+	defer s.importing.Unlock()
+	return s.importText(text, nil)
+}
+
 // importForm is GET /import: where a file is pasted.
 func (s *server) importForm(v *visit) error {
 	f, err := s.frame(v, "Import", "services")
@@ -96,7 +109,7 @@ func (s *server) importPreview(v *visit) error {
 	if err := form(v); err != nil {
 		return err
 	}
-	x, err := s.importText(v.r.PostFormValue("text"), nil)
+	x, err := s.importAlone(v.r.PostFormValue("text"))
 	if err != nil {
 		return err
 	}
@@ -109,7 +122,11 @@ func (s *server) importPreview(v *visit) error {
 		view.Problems = append(view.Problems, p.String())
 	}
 	if len(x.problems) > 0 || x.service == nil {
-		view.Verdict = []ui.Part{{Text: plural(len(x.problems), "error", "errors") + ": nothing of the file was taken over. ", Bold: true}, {Text: "Mend it below and look again."}}
+		errors := plural(len(x.problems), "error", "errors")
+		if len(x.problems) > envoyconfig.MaxProblems {
+			errors = "More than " + plural(envoyconfig.MaxProblems, "error", "errors")
+		}
+		view.Verdict = []ui.Part{{Text: errors + ": nothing of the file was taken over. ", Bold: true}, {Text: "Mend it below and look again."}}
 		return s.render(v, http.StatusUnprocessableEntity, ui.ImportPage(f, view))
 	}
 	view.Service, view.Policy, view.Path = x.in.Service, string(x.policy), quotafile.PolicyPath(x.in.Service)
@@ -119,8 +136,11 @@ func (s *server) importPreview(v *visit) error {
 	}
 	view.Buckets = importedBuckets(x)
 	view.Losses = ui.Grid{Caption: "What gets lost", Columns: []ui.Column{{Label: "Line", Class: "num"}, {Label: "Kind"}, {Label: "What", Class: "wide"}}}
-	for _, l := range x.in.Losses {
+	for _, l := range x.in.Losses[:min(len(x.in.Losses), mostLosses)] {
 		view.Losses.Rows = append(view.Losses.Rows, []ui.Cell{{Text: count(float64(l.Line))}, {Text: l.Kind}, {Text: l.Text}})
+	}
+	if more := len(x.in.Losses) - mostLosses; more > 0 {
+		view.Losses.Rows = append(view.Losses.Rows, []ui.Cell{{}, {}, {Text: "and " + count(float64(more)) + " more; rlc import envoy-ratelimit tells all"}})
 	}
 	return s.render(v, http.StatusOK, ui.ImportPage(f, view))
 }

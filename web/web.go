@@ -117,11 +117,12 @@ const patience = 20 * time.Second
 
 type server struct {
 	Config
-	logins   logins
-	assets   assets
-	planning sync.Mutex // held while one plan is computed
-	looking  sync.Mutex // held while one service without a policy is looked at
-	fleets   fleets
+	logins    logins
+	assets    assets
+	planning  sync.Mutex // held while one plan is computed
+	looking   sync.Mutex // held while one service without a policy is looked at
+	importing sync.Mutex // held while one pasted file is translated for a preview
+	fleets    fleets
 }
 
 // New builds the handler of all pages and of the JSON API.
@@ -168,6 +169,7 @@ type visit struct {
 	who   identity
 	zone  *time.Location
 	theme string
+	gone  error // the page of a list that was asked for, where the list is shorter
 }
 
 func (v *visit) ctx() context.Context { return v.r.Context() }
