@@ -69,6 +69,18 @@ func (o Override) Touches(match map[string]Pattern, key Key) (some, all bool) {
 	return true, all
 }
 
+// Matches reports whether the override is for a request of its service with
+// these attributes, as enforcers match: those that mean "no identity" are to be
+// left out.
+func (o Override) Matches(attrs Attributes) bool {
+	for name, want := range o.Match {
+		if !covers(want, attrs[name]) {
+			return false
+		}
+	}
+	return true
+}
+
 // covers reports whether a pattern, as people write it, fits a value; "" is an
 // absent attribute.
 func covers(pattern []string, value string) bool {

@@ -108,6 +108,7 @@ func (s *server) caller(v *visit) error {
 		return err
 	}
 	all := s.limitsOn(v, name)
+	over := s.overridesOn(v, name, all)
 	shown := slices.Clone(cut(all, page))
 	skipped, err := s.fill(v.ctx(), shown)
 	if err != nil {
@@ -115,9 +116,9 @@ func (s *server) caller(v *visit) error {
 	}
 	switch ending {
 	case ".json":
-		return answerCaller(v, name, shown)
+		return s.answerCaller(v, name, shown, over)
 	case ".csv":
-		return callerCSV(v, name, shown)
+		return s.callerCSV(v, name, shown, over)
 	}
 	f, err := s.frame(v, name+" / caller", "services")
 	if err != nil {
@@ -132,9 +133,14 @@ func (s *server) caller(v *visit) error {
 		view.Head.Facts = []ui.Link{{Text: "its own limits", URL: serviceURL(name)}}
 	}
 	for i := range shown {
-		view.Grid.Rows = append(view.Grid.Rows, callerCells(&shown[i], name))
+		cells := callerCells(&shown[i], name)
+		if o := s.decider(over, &shown[i], name); o != nil && s.applied() {
+			cells[3].Chip = ui.Chip{Mode: "override", Text: o.Does()}
+		}
+		view.Grid.Rows = append(view.Grid.Rows, cells)
 	}
 	view.Verdict, view.Tiles = callerVerdict(name, shown, len(all))
+	view.Verdict = append(s.overrideSays(v, over), view.Verdict...)
 	if len(all) == 0 {
 		view.Empty = &ui.Empty{Title: "No limit names " + name, Reason: "No quota has it as its key, and no bucket matches it alone. A bucket for all callers may still count its requests.", Query: "rlc why SERVICE --caller " + name, Fix: ui.Link{Text: "Explain a request", URL: "/why?caller=" + query(name)}}
 	}
@@ -228,40 +234,46 @@ func callerVerdict(name string, shown []limitOn, total int) ([]ui.Part, []ui.Til
 		}
 		return []ui.Part{{Text: "What was refused of " + name + " is unknown: the enforcers' counters cannot be read."}}, tiles
 	case worst != nil:
-		return []ui.Part{{Text: worst.service + " refused "}, {Text: percent(share(worst.count.Drops, worst.count.Offered)), Bold: true}, {Text: " of what " + name + " sent in 24 h, by "}, {Text: quotaName(worst.row.name, worst.row.key), URL: whyURL(worst, name)}, {Text: "."}}, tiles
+		return []ui.Part{{Text: worst.service + " refused "}, {Text: percent(share(worst.count.Drops, worst.count.Offered)), Bold: true}, {Text: " of what " + name + " sent in 24 h, by "}, {Text: quotaName(worst.row.name, worst.row.key), URL: whyURL(worst, name)}, {Text: map[bool]string{true: " while it enforced.", false: "."}[worst.row.mode == rlc.Shadow]}}, tiles
 	case sum.VirtualDrops >= 0.5:
 		return []ui.Part{{Text: "Nothing of " + name + " was refused in 24 h; enforced, "}, {Text: percent(share(sum.VirtualDrops, sum.Offered)), Bold: true}, {Text: " of it would have been."}}, tiles
 	}
 	return []ui.Part{{Text: "Nothing of " + name + " was refused in 24 h, and nothing would have been."}}, tiles
 }
 
-func answerCaller(v *visit, name string, all []limitOn) error {
+func (s *server) answerCaller(v *visit, name string, all []limitOn, over []rlc.Override) error {
 	rows := make([]object, 0, len(all))
 	for i := range all {
 		x := &all[i]
 		o := rowJSON(&x.row)
 		o["service"], o["owners"] = x.service, x.owners
-		o["offered_24h"], o["drops_24h"], o["virtual_drops_24h"] = nil, nil, nil
+		o["offered_24h"], o["drops_24h"], o["virtual_drops_24h"], o["override"] = nil, nil, nil, nil
+		if d := s.decider(over, x, name); d != nil {
+			o["override"] = d.ID
+		}
 		if x.counted {
 			o["offered_24h"], o["drops_24h"], o["virtual_drops_24h"] = x.count.Offered, x.count.Drops, x.count.VirtualDrops
 		}
 		rows = append(rows, o)
 	}
-	return answer(v, http.StatusOK, object{"caller": name, "limits": rows})
+	return answer(v, http.StatusOK, object{"caller": name, "limits": rows, "overrides": s.overridesJSON(v, over), "overridden": len(over) > 0 && s.applied()})
 }
 
-func callerCSV(v *visit, name string, all []limitOn) error {
+func (s *server) callerCSV(v *visit, name string, all []limitOn, over []rlc.Override) error {
 	var rows [][]string
 	for i := range all {
 		x := &all[i]
-		row := []string{x.service, x.row.name, x.row.key.String(), string(x.row.mode), "", "", "", "", x.owners}
+		row := []string{x.service, x.row.name, x.row.key.String(), string(x.row.mode), "", "", "", "", x.owners, ""}
 		if l := x.row.force(); l != nil {
 			row[4] = float(float64(l.Rate))
 		}
 		if x.counted {
 			row[5], row[6], row[7] = whole(x.count.Offered), whole(x.count.Drops), whole(x.count.VirtualDrops)
 		}
+		if d := s.decider(over, x, name); d != nil {
+			row[9] = d.Does()
+		}
 		rows = append(rows, row)
 	}
-	return sheet(v, "caller-"+name, []string{"service", "bucket", "key", "mode", "rate", "offered_24h", "drops_24h", "virtual_drops_24h", "owners"}, rows)
+	return sheet(v, "caller-"+name, []string{"service", "bucket", "key", "mode", "rate", "offered_24h", "drops_24h", "virtual_drops_24h", "owners", "override"}, rows)
 }

@@ -137,11 +137,15 @@ func (s *server) zoneSigns(standing bool) (out []ui.Sign) {
 		return nil
 	}
 	for _, z := range s.zonesOf() {
-		name := z.Zone
-		if name == "" {
-			name = "no zone"
+		where := "In zone " + z.Zone
+		if z.Zone == "" {
+			where = "Without a zone"
 		}
-		sign := ui.Sign{Level: "good", Before: fmt.Sprintf("%s: %d of %s", name, z.Have, plural(z.Enforcers, "enforcer", "enforcers")), After: "have the newest overrides"}
+		has := "have"
+		if z.Have == 1 {
+			has = "has"
+		}
+		sign := ui.Sign{Level: "good", Before: fmt.Sprintf("%s: %d of %s", where, z.Have, plural(z.Enforcers, "enforcer", "enforcers")), After: has + " the newest overrides"}
 		switch {
 		case z.Refused > 0:
 			sign.Level, sign.Soft = "bad", plural(z.Refused, "refused them", "refused them")

@@ -282,7 +282,7 @@ func (s *server) apiSetOverride(v *visit) error {
 		return err
 	}
 	out := s.overrideJSON(o)
-	if text := s.noService(o.Service); text != "" {
+	if text := s.preview(v.ctx(), o).Warning; text != "" {
 		out["warning"] = text
 	}
 	return answer(v, http.StatusCreated, out)

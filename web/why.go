@@ -18,6 +18,7 @@ type explained struct {
 	quota  *row  // nil: no quota bucket counts it
 	caps   []row // that count it besides
 	others []other
+	over   []rlc.Override // that stand for it; the first decides before every bucket
 }
 
 // other is a bucket that does not count a request.
@@ -48,7 +49,7 @@ func (s *server) explain(v *visit) (*explained, error) {
 	if m == nil {
 		return nil, fault{status: http.StatusConflict, detail: "The buckets of this service cannot be told apart: " + firstProblem(problems)}
 	}
-	out := &explained{truth: t, attrs: attrs}
+	out := &explained{truth: t, attrs: attrs, over: s.overridesOf(t.service, attrs)}
 	res := m.Match(attrs)
 	hit := map[int]bool{}
 	winner := ""
@@ -95,6 +96,7 @@ func (s *server) apiWhy(v *visit) error {
 		return err
 	}
 	out := object{"service": e.truth.name, "attributes": e.attrs, "bucket": nil, "key": object{}, "quota": nil, "unmatched": e.quota == nil}
+	out["overrides"], out["overridden"] = s.overridesJSON(v, e.over), len(e.over) > 0 && s.applied()
 	if e.quota != nil {
 		out["bucket"], out["key"], out["quota"] = e.quota.name, keyJSON(e.quota.key), rowJSON(e.quota)
 	}
@@ -115,7 +117,7 @@ func (s *server) whyCSV(v *visit) error {
 		return err
 	}
 	var rows [][]string
-	for _, r := range e.grid(nil).Rows {
+	for _, r := range s.whyGrid(v, e).Rows {
 		rows = append(rows, []string{r[0].Text, r[1].Text, r[2].Text, r[3].Text})
 	}
 	return sheet(v, "why", []string{"bucket", "counts", "limit", "reason"}, rows)
@@ -166,7 +168,7 @@ func (s *server) why(v *visit) error {
 	if countErr != nil {
 		seen = nil
 	}
-	view.Verdict, view.Grid = e.verdict(seen), e.grid(seen)
+	view.Verdict, view.Grid = append(s.overrideSays(v, e.over), e.verdict(seen)...), s.whyGrid(v, e)
 	if e.quota != nil {
 		if view.Tiles, err = s.refusedTiles(v, e, seen); err != nil {
 			return err
@@ -185,7 +187,11 @@ func (e *explained) verdict(seen counts) []ui.Part {
 		return []ui.Part{{Text: "No quota bucket of " + e.truth.name + " counts this request: no quota refuses it."}}
 	}
 	r := e.quota
-	say := []ui.Part{{Text: "It is counted by "}, {Text: quotaName(r.name, r.key), URL: quotaLink(e.truth, r)}}
+	lead := "It is counted by "
+	if len(e.over) > 0 {
+		lead = "Below that the request is counted by "
+	}
+	say := []ui.Part{{Text: lead}, {Text: quotaName(r.name, r.key), URL: quotaLink(e.truth, r)}}
 	if l := r.force(); l == nil {
 		say = append(say, ui.Part{Text: ", which has no limit yet. "})
 	} else {
@@ -195,6 +201,8 @@ func (e *explained) verdict(seen counts) []ui.Part {
 	switch {
 	case seen == nil:
 		say = append(say, ui.Part{Text: "What it refused is unknown: the enforcers' counters cannot be read."})
+	case r.mode == rlc.Shadow:
+		say = append(say, shadowSays(c)...)
 	case c.Drops >= 0.5:
 		say = append(say, ui.Part{Text: "In 24 h it refused "}, ui.Part{Text: percent(share(c.Drops, c.Offered)), Bold: true}, ui.Part{Text: " of its requests."})
 	case c.VirtualDrops >= 0.5:
@@ -205,6 +213,20 @@ func (e *explained) verdict(seen counts) []ui.Part {
 	return say
 }
 
+// shadowSays is what a quota in shadow, which refuses nothing, would have
+// refused. What it did refuse in the same time is of when, or where, it enforced.
+func shadowSays(c rlc.Count) []ui.Part {
+	would := c.Drops + c.VirtualDrops
+	if would < 0.5 {
+		return []ui.Part{{Text: "In 24 h it would have refused nothing."}}
+	}
+	say := []ui.Part{{Text: "In 24 h it would have refused "}, {Text: percent(share(would, c.Offered)), Bold: true}, {Text: " of its requests"}}
+	if c.Drops >= 0.5 {
+		say = append(say, ui.Part{Text: "; " + percent(share(c.Drops, c.Offered)) + " were refused while it enforced"})
+	}
+	return append(say, ui.Part{Text: "."})
+}
+
 // quotaLink is the page of a quota: of its bucket where it has none of its own.
 func quotaLink(t *truth, r *row) string {
 	if t.row(r.name, r.key) == nil {
@@ -213,10 +235,14 @@ func quotaLink(t *truth, r *row) string {
 	return bucketURL(t.name, r.name, r.key)
 }
 
-func (e *explained) grid(seen counts) ui.Grid {
+// whyGrid lists the overrides that stand for a request, then the buckets.
+func (s *server) whyGrid(v *visit, e *explained) ui.Grid {
 	g := ui.Grid{Caption: "Buckets", Columns: []ui.Column{{Label: "Bucket"}, {Label: "Counts it"}, {Label: "Limit", Class: "num"}, {Label: "Reason", Class: "wide"}}}
 	add := func(r *row, how string) {
 		g.Rows = append(g.Rows, []ui.Cell{{Text: quotaName(r.name, r.key), URL: quotaLink(e.truth, r)}, {Text: how}, {Text: limitText(r.force())}, {Text: r.why}})
+	}
+	for _, o := range e.over {
+		g.Rows = append(g.Rows, []ui.Cell{{Text: o.Subject(), URL: "/emergency"}, {Text: "override"}, {Text: o.Does()}, {Text: s.overrideTerms(v, o)}})
 	}
 	if e.quota != nil {
 		add(e.quota, "quota")

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,7 +18,13 @@ type whyAnswer struct {
 	Key    rlc.Key    `json:"key"`
 	Quota  *whyLimit  `json:"quota"`
 	Caps   []whyLimit `json:"caps"`
-	Others []struct {
+	// Overrides stand for the request; the first decides where Overridden.
+	Overrides []struct {
+		rlc.Override
+		Expires time.Time `json:"expires_at"`
+	} `json:"overrides"`
+	Overridden bool `json:"overridden"`
+	Others     []struct {
 		Bucket string `json:"bucket"`
 		Reason string `json:"reason"`
 	} `json:"others"`
@@ -71,6 +78,20 @@ func whyCommand() *cobra.Command {
 }
 
 func whyText(w io.Writer, a whyAnswer) {
+	for i, o := range a.Overrides {
+		lead := "Beside it"
+		switch {
+		case i == 0 && a.Overridden:
+			lead = "Decided by an override"
+		case i == 0:
+			lead = "All to shadow is on, no override is applied; else decided by"
+		}
+		fmt.Fprintf(w, "%s: %s %s until %s, set by %s", lead, o.Subject(), o.Does(), o.Expires.Format(time.RFC3339), o.Actor)
+		if o.Reason != "" {
+			fmt.Fprintf(w, ": %s", o.Reason)
+		}
+		fmt.Fprintln(w)
+	}
 	if a.Bucket == nil || a.Quota == nil {
 		fmt.Fprintln(w, "No quota bucket matches this request.")
 	} else {
