@@ -51,7 +51,7 @@ type Setting struct {
 
 // withheld stands where a name of a file or of a host would, for those who may
 // not read it.
-const withheld = "for administrators and on-call"
+const withheld = "not shown"
 
 // trusted reports whether names of the server's files and hosts are for the
 // visitor to read.
@@ -158,7 +158,11 @@ func switchSign(v *visit, k rlc.KillSwitch) ui.Sign {
 	if !k.On {
 		return ui.Sign{Level: "good", Link: ui.Link{Text: name, URL: "/emergency"}, After: " is off."}
 	}
-	return ui.Sign{Level: "bad", Link: ui.Link{Text: name, URL: "/emergency"}, After: " is on since " + v.time(k.At).Text + ".", Soft: k.Actor + ": " + k.Reason}
+	on := " is on."
+	if !k.At.IsZero() {
+		on = " is on since " + v.time(k.At).Text + "."
+	}
+	return ui.Sign{Level: "bad", Link: ui.Link{Text: name, URL: "/emergency"}, After: on, Soft: k.Actor + ": " + k.Reason}
 }
 
 func partsGrid(v *visit, parts []SetupPart) ui.Grid {
@@ -171,7 +175,7 @@ func partsGrid(v *visit, parts []SetupPart) ui.Grid {
 			if !p.Since.IsZero() {
 				state.Text += " since " + v.time(p.Since).Text
 			}
-			trouble.Text = p.Trouble
+			trouble = where(p.Trouble)
 		}
 		g.Rows = append(g.Rows, []ui.Cell{{Text: p.Name}, {Text: p.Engine}, state, where(p.Where), trouble})
 	}
@@ -187,7 +191,7 @@ func where(text string) ui.Cell {
 }
 
 func keysGrid(keys []Setting) ui.Grid {
-	g := ui.Grid{Caption: "Keys of the configuration", Columns: []ui.Column{{Label: "Key"}, {Label: "In force"}, {Label: "From"}, {Label: "What it is", Class: "wide"}}}
+	g := ui.Grid{Caption: "Keys of the configuration", Columns: []ui.Column{{Label: "Key"}, {Label: "In force", Class: "wide"}, {Label: "From"}, {Label: "What it is", Class: "wide"}}}
 	for _, k := range keys {
 		from := ui.Cell{Text: k.Source}
 		if k.From == "default" {

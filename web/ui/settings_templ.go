@@ -63,7 +63,7 @@ func SettingsPage(f Frame, v Settings) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 3, "</div></section><section class=\"leaf\" aria-labelledby=\"keys\"><header><h2 id=\"keys\">Configuration</h2><p>What is in force, as <code>rlc config dump</code> prints it. It changes with a start; secrets are never shown.</p></header><div>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 3, "</div></section><section class=\"leaf\" aria-labelledby=\"keys\"><header><h2 id=\"keys\">Configuration</h2><p>What is in force, as <code>rlc config dump</code> prints it. It changes with a start; secrets are never shown.</p></header><div class=\"stack\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
