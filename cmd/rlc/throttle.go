@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/openrlc/rlc"
 )
 
 // overrideAnswer is an override as the API shows it.
@@ -64,12 +66,22 @@ func overrideOf(c *cobra.Command, service string) (map[string]any, error) {
 	switch action {
 	case "rate":
 		rate, _ := c.Flags().GetFloat64("rate")
+		burst, _ := c.Flags().GetInt64("burst")
+		if !(rate >= 0 && rate <= rlc.MaxRate) { // NaN is neither, and JSON has none
+			return nil, exit{exitInvalid, fmt.Errorf("rate %g is outside 0 to %g", rate, rlc.MaxRate)}
+		}
+		if burst < 0 {
+			return nil, exit{exitInvalid, fmt.Errorf("burst %d is outside 0 to %g", burst, rlc.MaxRate)}
+		}
 		action, body["rate"] = "limit", rate
-		if burst, _ := c.Flags().GetInt64("burst"); burst > 0 {
+		if burst > 0 {
 			body["burst"] = burst
 		}
 	case "drop":
 		share, _ := c.Flags().GetFloat64("drop")
+		if !(share >= 0 && share <= 1) {
+			return nil, exit{exitInvalid, fmt.Errorf("--drop %g is outside 0 to 0.999", share)}
+		}
 		body["drop_ratio"] = share
 	}
 	body["action"] = action

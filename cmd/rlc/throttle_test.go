@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -21,6 +22,29 @@ func TestThrottleWarnsOfANameThatNothingKnows(t *testing.T) {
 		stdout, stderr := rlcOutput(t, "throttle", "chekout", "--block", "--ttl", "1m", "--reason", "INC-1", "--server", s.URL, "--token", "t0ken", extra)
 		if stderr != "warning: "+warning+"\n" || !strings.Contains(stdout, says) {
 			t.Errorf("%s: stdout %q, stderr %q", extra, stdout, stderr)
+		}
+	}
+}
+
+func TestThrottleRefusesNumbersOutOfRange(t *testing.T) {
+	for _, c := range []struct{ flags, want string }{
+		{"--rate=NaN", "rate NaN is outside 0 to 1e+11"},
+		{"--rate=Inf", "rate +Inf is outside 0 to 1e+11"},
+		{"--rate=-Inf", "rate -Inf is outside 0 to 1e+11"},
+		{"--rate=-1", "rate -1 is outside 0 to 1e+11"},
+		{"--rate=2e11", "rate 2e+11 is outside 0 to 1e+11"},
+		{"--rate=1 --burst=-1", "burst -1 is outside 0 to 1e+11"},
+		{"--drop=NaN", "--drop NaN is outside 0 to 0.999"},
+		{"--drop=+Inf", "--drop +Inf is outside 0 to 0.999"},
+		{"--drop=-0.1", "--drop -0.1 is outside 0 to 0.999"},
+		{"--drop=2", "--drop 2 is outside 0 to 0.999"},
+	} {
+		command := throttleCommand()
+		command.SetArgs(append([]string{"geo", "--ttl=1m", "--reason=INC-1", "--server=http://127.0.0.1:1"}, strings.Fields(c.flags)...))
+		command.SilenceErrors, command.SilenceUsage = true, true
+		var e exit
+		if err := command.Execute(); !errors.As(err, &e) || e.code != exitInvalid || e.err.Error() != c.want {
+			t.Errorf("%s: %v, want exit code %d with %q", c.flags, err, exitInvalid, c.want)
 		}
 	}
 }
