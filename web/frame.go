@@ -1,6 +1,7 @@
 package web
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -221,6 +222,9 @@ func (v *visit) pager(p rlc.Page, shown, total int) ui.Pager {
 	out := ui.Pager{CSV: v.as(".csv"), JSON: v.as(".json")}
 	if shown == 0 {
 		out.Range = "0 of " + count(float64(total))
+		if p.Number > 1 {
+			v.gone = fmt.Errorf("%w: no page %d of this list; it has %s", rlc.ErrNotFound, p.Number, plural(max(1, (total+p.Limit()-1)/p.Limit()), "page", "pages"))
+		}
 	} else {
 		out.Range = count(float64(p.Offset()+1)) + "–" + count(float64(p.Offset()+shown)) + " of " + count(float64(total))
 	}

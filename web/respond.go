@@ -20,6 +20,9 @@ import (
 // render answers with a page. The page is built whole before its first byte
 // leaves, so that an error is still an answer of its own.
 func (s *server) render(v *visit, status int, c templ.Component) error {
+	if v.gone != nil && status == http.StatusOK {
+		return v.gone
+	}
 	var b bytes.Buffer
 	if err := c.Render(v.ctx(), &b); err != nil {
 		return err
