@@ -241,6 +241,12 @@ func (s *service) blame(ids map[string]bool, out map[string]string) error {
 			if old, was := before[id]; ok == was && (!ok || same(q, old)) {
 				continue
 			}
+			if ours, err := s.setByTeam(id, q, i); err != nil {
+				return err
+			} else if ours {
+				delete(left, id)
+				continue
+			}
 			if who == "" {
 				if who, err = s.actor(i); err != nil {
 					return err

@@ -23,9 +23,10 @@ const ByTeam = "team"
 // So all that is known of a service's proposal (its run, its lines, what became of
 // them) is known in the same way, and the team's commit is made anew from the
 // services' whenever one of them moves. While a person's commit is on the branch,
-// nothing of it is. A proposal that the base branch has moved away from is taken off
-// the branch, so that nobody who merges this merges that: its reference then says
-// so (see leave), and Settle finds it superseded.
+// nothing of it is. A proposal that the base branch has moved away from, or whose
+// service is another team's by now, is taken off the branch, so that nobody who
+// merges this merges that: its reference then says so (see leave), and Settle finds
+// it superseded.
 //
 // A service's own reference moves after the branch when its proposal comes, and
 // before it when it goes. So where the branch is gone and the reference is not, a
@@ -66,14 +67,21 @@ func (s *service) team(root plumbing.Hash) (string, error) {
 	if s.cfg.GroupBy != ByTeam {
 		return "", nil
 	}
+	team, _, err := s.owner(root)
+	return team, err
+}
+
+// owner is the team that a tree names for the service, "" for none; known is false
+// where the tree has no such service.
+func (s *service) owner(root plumbing.Hash) (team string, known bool, err error) {
 	files, err := s.v.files(root, s.segment)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	for _, svc := range quotafile.Parse(files, nil).Services {
-		return teamOf(svc, s.cfg.GroupBy), nil
+		return teamOf(svc, s.cfg.GroupBy), true, nil
 	}
-	return "", nil
+	return "", false, nil
 }
 
 // ref is the branch on which the service's proposal stands now.
@@ -152,7 +160,7 @@ func (s *service) put(own plumbing.Hash, team string, epoch uint64) (todo []move
 		case err != nil:
 			return nil, tip, err
 		case person != nil:
-			return nil, tip, fmt.Errorf("%w: a person works on the branch %s; this waits until it is merged or closed", rlc.ErrConflict, teamBranch(team))
+			return nil, tip, fmt.Errorf("%w: %w %s; this waits until it is merged or closed", rlc.ErrConflict, errPersonOn, teamBranch(team))
 		}
 	}
 	if todo, tip, err = s.regroup(team, at, own, epoch, s.t.base, s.line.tip().tree); err != nil {
@@ -211,6 +219,13 @@ func (s *service) regroup(team string, at, own plumbing.Hash, epoch uint64, onto
 	}
 	var on []member
 	_, merged := s.line.contains(at)
+	if !merged {
+		var left []move
+		if members, left, err = s.stay(members, team, tree); err != nil {
+			return nil, tip, err
+		}
+		todo = append(todo, left...)
+	}
 	for _, m := range members {
 		next, err := s.apply(m, tree)
 		switch {

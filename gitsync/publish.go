@@ -31,27 +31,41 @@ const humanEdit = "human_edit"
 // is about these alone. A change whose line a person
 // edited, or that is not what the run saw, keeps the line as it is and comes
 // back held (human_edit). A line or file that would not validate is
-// rlc.ErrInvalid and rlc.ErrUnpublishable, a refusing hook rlc.ErrRefused;
-// nothing is written then.
+// rlc.ErrInvalid and rlc.ErrUnpublishable, a refusing hook rlc.ErrRefused, a team's
+// branch that a person works on rlc.ErrConflict; nothing is put up then. Where that
+// is so of the proposal and not of the moment (all but the hook), the review of an
+// earlier run is taken away, so that nobody merges what is superseded; p comes back
+// with Branch where it stood, else as it was given.
 func (r *Repo) Publish(ctx context.Context, p rlc.Proposal) (rlc.Proposal, error) {
 	if p.Service == "" || p.RunID == "" || inert(p.RunID) != p.RunID {
 		return p, fmt.Errorf("%w: a proposal needs a service and a run whose id is one line", rlc.ErrInvalid)
 	}
 	segment := quotafile.PathSegment(p.Service)
 	var out rlc.Proposal
+	var failed error
 	err := r.actOn(ctx, 0, r.cfg.Epoch, segment, func(v *view, t tips, epoch uint64) ([]move, error) {
-		out = p
+		out, failed = p, nil
 		out.Changes = slices.Clone(p.Changes)
 		out.Branch, out.Error = branchName(segment), ""
 		a := r.service(ctx, v, t, segment)
 		moves, err := a.publish(&out, epoch)
-		if errors.Is(err, rlc.ErrInvalid) {
-			err = fmt.Errorf("%w: %w", rlc.ErrUnpublishable, err)
+		if !unseats(err) {
+			return moves, err
+		}
+		if failed = err; errors.Is(err, rlc.ErrInvalid) {
+			failed = fmt.Errorf("%w: %w", rlc.ErrUnpublishable, err)
+		}
+		moves, branch, err := a.unseat(p.RunID, epoch)
+		if out = p; branch != "" {
+			out.Branch = branch
 		}
 		return moves, err
 	})
 	if err != nil {
 		return p, fmt.Errorf("publish %s: %w", p.Service, err)
+	}
+	if failed != nil {
+		return out, fmt.Errorf("publish %s: %w", p.Service, failed)
 	}
 	return out, nil
 }

@@ -97,7 +97,16 @@ func (r *Reviews) Publish(ctx context.Context, p rlc.Proposal) (rlc.Proposal, er
 		return p, err
 	}
 	out, err := r.cfg.Repository.Publish(ctx, p)
-	if err != nil || r.cfg.Forge == nil {
+	if r.cfg.Forge == nil {
+		return out, err
+	}
+	if err != nil && (errors.Is(err, rlc.ErrUnpublishable) || out.Branch != p.Branch) {
+		// The review before went from its branch.
+		if e := r.leave(ctx, out); e != nil {
+			r.cfg.Log.Warn("the review of a withdrawn proposal stays open on the forge", "branch", out.Branch, "error", e)
+		}
+	}
+	if err != nil {
 		return out, err
 	}
 	if out.State != rlc.Open {
