@@ -44,7 +44,7 @@ func (p *Planner) propose(ctx context.Context, run *rlc.Run, h *head, service st
 	case len(page) > 0:
 		open = page[0]
 	}
-	if open.Content == proposal.Content {
+	if open.Content == proposal.Content && (len(moving) == 0 || stands(open, proposal)) {
 		return nil, nil // put up already, or merged a moment ago: whoever settles finds that
 	}
 	if len(moving) == 0 {
@@ -88,7 +88,7 @@ func (p *Planner) proposeRendered(ctx context.Context, run *rlc.Run, proposal *r
 		return nil, err
 	case stale == "" && open.ID != "" && !renders:
 		return proposal, nil
-	case stale == "" || stale == open.Content:
+	case stale == "" || stale == open.Content && stands(open, proposal):
 		return nil, nil // one that is open and done is found so by whoever settles
 	}
 	rejected, _, err := p.cfg.Records.Proposals(ctx, rlc.Rejected, proposal.Service, rlc.Page{Number: 1, Size: 100})
@@ -102,6 +102,13 @@ func (p *Planner) proposeRendered(ctx context.Context, run *rlc.Run, proposal *r
 	}
 	proposal.Content = stale
 	return proposal, nil
+}
+
+// stands reports whether what is open is where a new proposal would be put up: the
+// service's owners, or how reviews are grouped, may have changed. A person's review
+// stays where it is.
+func stands(open rlc.Proposal, proposal *rlc.Proposal) bool {
+	return open.Human || open.Branch == "" || proposal.Branch == "" || open.Branch == proposal.Branch
 }
 
 // settled reports whether every change that was put up has been decided again
