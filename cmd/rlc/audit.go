@@ -116,7 +116,11 @@ func openHistory(c *cobra.Command) (reader *promhistory.Reader, done func(), err
 		}
 	}
 	if from.URL == "" {
-		return nil, nil, exit{exitInvalid, fmt.Errorf("--prometheus (or prometheus.url by --config) is required; see %q", c.CommandPath()+" --help")}
+		flag := "prometheus"
+		if c.Flags().Lookup("from-prometheus") != nil {
+			flag = "from-prometheus" // as rlc init calls it
+		}
+		return nil, nil, exit{exitInvalid, fmt.Errorf("--%s (or prometheus.url by --config) is required; see %q", flag, c.CommandPath()+" --help")}
 	}
 	dir, err := os.MkdirTemp("", "rlc-history-")
 	if err != nil {
@@ -220,6 +224,9 @@ func (a *auditing) run(ctx context.Context, only string) (*audit.Table, error) {
 	fmt.Fprintf(a.progress, "Read %d samples in %d requests.\n", samples, requests)
 	if a.profile.Refused == "" && len(a.limits) > 0 && a.profile.Name != "rlc" {
 		t.Notes = append(t.Notes, "The profile names no query of refused requests: what today's limiter dropped is not in this traffic, and a limit that drops looks like one that is just met.")
+	}
+	if len(t.Rows) == 0 {
+		fmt.Fprintf(a.progress, "Nothing matched: in %d days no query of the profile %s gave traffic, and no limit was given. \"rlc doctor\" says query by query what is missing.\n", int(a.lookback.Hours()/24), a.profile.Name)
 	}
 	t.Sort()
 	return t, nil

@@ -107,6 +107,9 @@ func TestLimitsOfEveryFormAreAudited(t *testing.T) {
 	if !strings.HasPrefix(page, "<!doctype html>") || !strings.Contains(page, "would have dropped") || strings.Contains(page, "<script") {
 		t.Errorf("the page:\n%s", page)
 	}
+	if _, errs := rlcOutput(t, "audit", "--prometheus", url, "--profile", "istio", "--days", "7"); !strings.Contains(errs, "\nNothing matched: in 7 days no query of the profile istio gave traffic") || !strings.Contains(errs, `"rlc doctor" says`) {
+		t.Errorf("of metrics that are not there:\n%s", errs)
+	}
 }
 
 func TestFirstPoliciesComeFromTheMetrics(t *testing.T) {

@@ -2,11 +2,14 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -119,4 +122,56 @@ func (d *server) acts() {
 	does(exitInvalid, "", "rollback", "orders", "--to", "000000", "--reason", "it is let in, the revision is none", "--token", secret)
 	does(exitOK, "is revoked", "token", "revoke", id)
 	does(exitAuthorised, "", "rollback", "orders", "--to", "000000", "--reason", "it is not let in", "--token", secret)
+}
+
+// A word that is no command is named, with what was meant, whatever flags
+// follow it.
+func TestAWordThatIsNoCommandIsNamed(t *testing.T) {
+	for args, want := range map[string]string{
+		"import envoy --out x":  `rlc: unknown command "import envoy"; did you mean envoy-ratelimit?`,
+		"export istoi --repo x": `rlc: unknown command "export istoi"; did you mean istio?`,
+		"token creat ci":        `rlc: unknown command "token creat"; did you mean create?`,
+		"config show":           `rlc: unknown command "config show"; see "rlc config --help"`,
+		"plann --service x":     `rlc: unknown command "plann"; did you mean plan?`,
+		"import --nothing":      `rlc: unknown flag: --nothing; see "rlc import --help"`,
+	} {
+		if got, code := failing(t, strings.Fields(args)...); got != want+"\n" || code != exitInvalid {
+			t.Errorf("rlc %s: exit %d, %s\nwant %s", args, code, got, want)
+		}
+	}
+}
+
+// Of a bucket with several quotas the keys are listed, one of which is needed.
+func TestExplainWithoutAKeyListsTheKeys(t *testing.T) {
+	answer := `{"bucket":"callers","quotas":[{"key":{"caller":"orders"}},{"key":{"caller":"web"}}],"page":1,"per_page":50,"total":2}`
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, answer) }))
+	defer server.Close()
+	for total, which := range map[string]string{"2": "name one of the keys above", "70": "name one of its keys, of which the first 2 are above"} {
+		answer = strings.Replace(answer, `"total":2`, `"total":`+total, 1)
+		got, code := failing(t, "explain", "checkout", "callers", "--server", server.URL, "--token", "some-token-of-a-test")
+		if want := "caller=orders\ncaller=web\nrlc: bucket callers of checkout has " + total + " quotas: " + which + "\n"; got != want || code != exitInvalid {
+			t.Errorf("exit %d:\n%s\nwant\n%s", code, got, want)
+		}
+		answer = strings.Replace(answer, `"total":`+total, `"total":2`, 1)
+	}
+}
+
+func TestInitWithoutAPrometheusNamesItsOwnFlag(t *testing.T) {
+	got, code := failing(t, "init", "--profile", "istio", "--out", t.TempDir(), "--config", written(t, "rlc.yaml", "log:\n  level: %s\n", "warn"))
+	if want := "rlc: --from-prometheus (or prometheus.url by --config) is required; see \"rlc init --help\"\n"; got != want || code != exitInvalid {
+		t.Errorf("exit %d: %s\nwant %s", code, got, want)
+	}
+}
+
+// failing runs the program and gives what it says and its exit code.
+func failing(t *testing.T, args ...string) (said string, code int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	cmd := program(ctx, nil, args...)
+	out, err := cmd.CombinedOutput()
+	if _, exited := err.(*exec.ExitError); !exited {
+		t.Fatalf("rlc %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
 }

@@ -97,9 +97,7 @@ refused, 5 not authorised.`,
 		SilenceErrors: true,
 		Args:          cobra.NoArgs,
 	}
-	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return exit{exitInvalid, fmt.Errorf("%w; see %q", err, c.CommandPath()+" --help")}
-	})
+	root.SetFlagErrorFunc(flagError)
 	root.PersistentFlags().BoolP("verbose", "v", false, "log what happens inside, to stderr")
 	root.AddCommand(demoCommand(), runCommand(), planCommand(), explainCommand(), followCommand(),
 		validateCommand(), backtestCommand(), evaluateCommand(), doctorCommand(), auditCommand(), importCommand(), exportCommand(), initCommand(), versionCommand(),
@@ -108,18 +106,13 @@ refused, 5 not authorised.`,
 	root.AddCommand(replayCommand(), whyCommand())
 	root.AddCommand(ciCommand())
 	root.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
-	root.Args = func(c *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return exit{exitInvalid, fmt.Errorf("unknown command %q; see \"rlc --help\"", args[0])}
-		}
-		return nil
-	}
 	for _, c := range root.Commands() {
 		fromEnvironment(c)
 		wrapArgs(c)
 	}
 	// These read the environment by themselves: they say where a value came from.
 	root.AddCommand(serveCommand(), configCommand())
+	wrapGroups(root)
 	return root
 }
 

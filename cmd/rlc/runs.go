@@ -216,7 +216,8 @@ func explainCommand() *cobra.Command {
 		Short: "Every step from samples to a quota's number",
 		Long: `Explains a quota as the last run computed it: the same steps as on the bucket's
 page and in the review. KEY names one value of a bucket that counts per caller
-or procedure: caller=search or caller=search,procedure=Create.`,
+or procedure: caller=search or caller=search,procedure=Create. Without it the keys
+of such a bucket are listed, with exit code 3.`,
 		Example: "  rlc explain checkout callers caller=web-frontend",
 		Args:    cobra.RangeArgs(2, 3),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -232,6 +233,7 @@ or procedure: caller=search or caller=search,procedure=Create.`,
 				Explanation struct {
 					Text string `json:"text"`
 				} `json:"explanation"`
+				severalQuotas
 			}
 			var raw json.RawMessage
 			path := "/api/v1/services/" + url.PathEscape(args[0]) + "/buckets/" + url.PathEscape(args[1])
@@ -244,6 +246,9 @@ or procedure: caller=search or caller=search,procedure=Create.`,
 			if err := json.Unmarshal(raw, &answer); err != nil {
 				return err
 			}
+			if len(answer.Quotas) > 0 {
+				return answer.ask(c.OutOrStdout(), args[0], args[1])
+			}
 			_, err := fmt.Fprintln(c.OutOrStdout(), strings.TrimRight(answer.Explanation.Text, "\n"))
 			return err
 		},
@@ -251,6 +256,29 @@ or procedure: caller=search or caller=search,procedure=Create.`,
 	serverFlags(c)
 	c.Flags().StringP("output", "o", "text", "text or json")
 	return c
+}
+
+// severalQuotas is the API's answer for a bucket that has a quota for each key,
+// where no key was named: the first page of them.
+type severalQuotas struct {
+	Quotas []struct {
+		Key rlc.Key `json:"key"`
+	} `json:"quotas"`
+	Total int `json:"total"`
+}
+
+// ask lists the keys, one a line, and refuses: one of them has to be named.
+func (s *severalQuotas) ask(w io.Writer, service, bucket string) error {
+	for _, q := range s.Quotas {
+		if _, err := fmt.Fprintln(w, q.Key); err != nil {
+			return err
+		}
+	}
+	which := "name one of the keys above"
+	if s.Total > len(s.Quotas) {
+		which = fmt.Sprintf("name one of its keys, of which the first %d are above", len(s.Quotas))
+	}
+	return exit{exitInvalid, fmt.Errorf("bucket %s of %s has %s: %s", bucket, service, plural(s.Total, "quota"), which)}
 }
 
 func followCommand() *cobra.Command {
