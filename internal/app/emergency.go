@@ -306,7 +306,7 @@ func windowsOf(past []rlc.Override, service string, b *rlc.Bucket, key rlc.Key) 
 }
 
 // publisher puts proposals up, unless automation is stopped.
-func (a *App) publisher() planner.Publisher { return stoppable{a.reviews, a} }
+func (a *App) publisher() planner.Publisher { return stoppable{recorded{a.reviews, a}, a} }
 
 type stoppable struct {
 	planner.Publisher

@@ -473,15 +473,13 @@ func (a *App) settle(ctx context.Context) error {
 		if now.State == p.State && now.Human == p.Human && now.Commit == p.Commit && now.Content == p.Content {
 			continue
 		}
-		var audit *rlc.AuditEntry
 		if now.State != p.State {
-			now.Decided = time.Now().UTC()
-			if now.Actor == committer {
-				now.Actor = "" // a fast-forward names nobody but the commit's maker
+			if err := a.found(ctx, now); err != nil {
+				return err
 			}
-			audit = &rlc.AuditEntry{At: now.Decided, Actor: orUnknown(now.Actor), Action: "proposal." + string(now.State), Object: p.ID, Detail: "found in the config repository"}
+			continue
 		}
-		if err := a.Records.Fenced(a.epoch.Load()).SetProposal(ctx, now, audit); err != nil {
+		if err := a.Records.Fenced(a.epoch.Load()).SetProposal(ctx, now, nil); err != nil {
 			return err
 		}
 		if err := a.summaries.rebuild(ctx, a, []string{p.Service}); err != nil {

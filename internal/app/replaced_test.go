@@ -1,0 +1,54 @@
+package app_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/planner"
+)
+
+// What is merged between a run and the publishing of its proposal is recorded,
+// though the run superseded the proposal that was merged.
+func TestAMergeOfAReviewWhoseSuccessorWaitsIsRecorded(t *testing.T) {
+	a := open(t, t.TempDir(), twoServices(), nil)
+	if _, err := a.Compute(t.Context(), planner.Ask{Slot: "one"}); err != nil {
+		t.Fatal(err)
+	}
+	old := openProposals(t, a, "checkout")[0]
+	if err := a.SetSwitch(t.Context(), rlc.StopAutomation, true, "dana", "a look"); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now().UTC().Truncate(time.Second)
+	first, err := a.Records.RunByID(t.Context(), old.RunID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, _, err := a.Records.BeginRun(t.Context(), rlc.Run{ID: "person-two", Trigger: rlc.ByPerson, Service: "checkout", Now: now, Started: now, Epoch: first.Epoch, Commit: old.Base})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := rlc.Proposal{ID: "person-two-checkout", RunID: run.ID, Service: "checkout", Branch: old.Branch, Base: old.Base, Created: now, Changes: old.Changes}
+	if err := a.Records.StoreRun(t.Context(), run, nil, []rlc.Proposal{next}); err != nil {
+		t.Fatal(err)
+	}
+	bare := filepath.Join(a.Config.Data, "config.git")
+	git(t, bare, "update-ref", "refs/heads/main", old.Commit)
+	if err := a.SetSwitch(t.Context(), rlc.StopAutomation, false, "dana", "seen"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the merge is recorded", func() bool { return accepted(t, a, "checkout").ID == old.ID })
+	rows := strings.Join(audited(t, a, "proposal.accepted"), "\n")
+	if want := old.ID + ": found in the config repository"; strings.Count(rows, want) != 1 {
+		t.Errorf("audit %q, want once %q", rows, want)
+	}
+	eventually(t, "the next one has nothing left to change", func() bool {
+		p, err := a.Records.ProposalByID(t.Context(), next.ID)
+		return err == nil && p.State == rlc.Superseded
+	})
+	if p := accepted(t, a, "checkout"); p.Reason != "" {
+		t.Errorf("accepted because %q", p.Reason)
+	}
+}
