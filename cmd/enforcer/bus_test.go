@@ -136,7 +136,7 @@ func TestAnEnforcerFollowsThePrefixItIsGiven(t *testing.T) {
 	if err := ours.Publish(t.Context(), busSnapshot(1, 2)); err != nil {
 		t.Fatal(err)
 	}
-	one := launch(t, "--redis", redis.URL(), "--redis-prefix", "ours:", "--strict", "--name", "e1")
+	one := launch(t, "--redis", redis.URL(), "--redis-prefix", "ours:", "--strict", "--redis-timeout", "1s", "--name", "e1")
 	acknowledged(t, ours, "e1  7.1")
 	one.snapshot("7.1")
 	if got := one.outcomes(3); got != "admit admit drop" {
@@ -154,8 +154,8 @@ func TestEnforcersThatShareARedisShareTheirLimits(t *testing.T) {
 	redis := redistest.Start(t)
 	config := t.TempDir()
 	write(t, config, "services/s/policy.yaml", policy("s", 5))
-	one := launch(t, "--config-dir", config, "--redis", redis.URL(), "--strict")
-	two := launch(t, "--config-dir", config, "--redis", redis.URL(), "--strict")
+	one := launch(t, "--config-dir", config, "--redis", redis.URL(), "--strict", "--redis-timeout", "1s")
+	two := launch(t, "--config-dir", config, "--redis", redis.URL(), "--strict", "--redis-timeout", "1s")
 	one.snapshot("0.1")
 	two.snapshot("0.1")
 	if got := one.outcomes(2) + ", " + two.outcomes(2) + ", " + one.outcomes(2) + ", " + two.outcomes(1); got != "admit admit, admit admit, admit drop, drop" {
