@@ -200,7 +200,7 @@ func testKeyboard(t *testing.T, parent context.Context) {
 	press("\r")
 	until(t, ctx, `location.pathname === '/services/checkout' && document.readyState === 'complete'`)
 	press("jjk")
-	if i := value[int](t, ctx, `[...document.querySelectorAll('.grid tbody tr')].filter(r => r.querySelector('a')).findIndex(r => r.classList.contains('at'))`); i != 0 {
+	if i := value[int](t, ctx, `[...document.querySelectorAll('.grid tbody tr')].filter(r => r.checkVisibility() && r.querySelector('a')).findIndex(r => r.classList.contains('at'))`); i != 0 {
 		t.Errorf("down, down, up marks row %d, want 0", i)
 	}
 	press("\r")
