@@ -116,6 +116,7 @@ type Policy interface {
 // Estimate is what a policy proposes before the guards.
 type Estimate struct {
 	Limit       Limit     // Rate unrounded
+	BurstUnseen bool      // its burst is a guess: what is shorter than a step of the history is not visible to the policy
 	Shadow      bool      // evidence is thin: the quota must stay in shadow
 	NoDecrease  string    // why a decrease is not allowed; "" where it is
 	MaxIncrease float64   // cap on the relative increase against the quota in force; 0 for none

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/openrlc/rlc"
@@ -20,6 +21,12 @@ func (a *App) ImportPolicy(ctx context.Context, service string, policy []byte, a
 	if err := a.mayAct(); err != nil {
 		return err
 	}
+	return a.firstPolicy(ctx, "import", service, policy, actor)
+}
+
+// firstPolicy commits the policy of a service that has none, all in shadow, as
+// what actor did: onboard or import.
+func (a *App) firstPolicy(ctx context.Context, did, service string, policy []byte, actor string) error {
 	head, files, err := a.Repo.Head(ctx)
 	if err != nil {
 		return err
@@ -36,14 +43,15 @@ func (a *App) ImportPolicy(ctx context.Context, service string, policy []byte, a
 		return fmt.Errorf("%w: the policy of %q would not be valid: %v", rlc.ErrInvalid, service, parsed.Broken[service])
 	}
 	if slices.ContainsFunc(s.Buckets, func(b rlc.Bucket) bool { return b.Mode != rlc.Shadow }) {
-		return fmt.Errorf("%w: the policy of %q enforces a bucket; what is imported starts in shadow", rlc.ErrInvalid, service)
+		return fmt.Errorf("%w: the policy of %q enforces a bucket; a first policy starts in shadow", rlc.ErrInvalid, service)
 	}
-	commit, err := a.Repo.EditFrom(ctx, head.Hash, gitsync.Person{Name: actor, Email: "actor@rlc.invalid"}, "Import "+service+", all in shadow", rlc.Files{path: policy})
+	title := strings.ToUpper(did[:1]) + did[1:] + " " + service + ", all in shadow"
+	commit, err := a.Repo.EditFrom(ctx, head.Hash, gitsync.Person{Name: actor, Email: "actor@rlc.invalid"}, title, rlc.Files{path: policy})
 	if err != nil {
 		return err
 	}
 	a.Nudge()
-	return a.Records.AddAudit(ctx, rlc.AuditEntry{At: time.Now().UTC(), Actor: actor, Action: "service.import", Object: service, Detail: "policy.yaml at " + commit.Hash + ", all in shadow"})
+	return a.Records.AddAudit(ctx, rlc.AuditEntry{At: time.Now().UTC(), Actor: actor, Action: "service." + did, Object: service, Detail: "policy.yaml at " + commit.Hash + ", all in shadow"})
 }
 
 // ServiceFiles are the files of a service on the base branch, and the commit

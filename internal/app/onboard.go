@@ -11,9 +11,7 @@ import (
 	"time"
 
 	"github.com/openrlc/rlc"
-	"github.com/openrlc/rlc/gitsync"
 	"github.com/openrlc/rlc/policies"
-	"github.com/openrlc/rlc/quotafile"
 	"github.com/openrlc/rlc/web"
 )
 
@@ -174,27 +172,7 @@ func (a *App) Onboard(ctx context.Context, name string, owners []string, actor s
 	if err != nil {
 		return err
 	}
-	head, files, err := a.Repo.Head(ctx)
-	if err != nil {
-		return err
-	}
-	path := quotafile.PolicyPath(name)
-	if files[path] != nil {
-		return fmt.Errorf("%w: %s is there already", rlc.ErrConflict, path)
-	}
-	text := one.Policy(p.Name, owners)
-	next := maps.Clone(files)
-	next[path] = text
-	parsed := quotafile.Parse(next, a.policies.Check)
-	if parsed.Service(name) == nil {
-		return fmt.Errorf("%w: the policy of %q would not be valid: %v", rlc.ErrInvalid, name, parsed.Broken[name])
-	}
-	commit, err := a.Repo.EditFrom(ctx, head.Hash, gitsync.Person{Name: actor, Email: "actor@rlc.invalid"}, "Onboard "+name+", all in shadow", rlc.Files{path: text})
-	if err != nil {
-		return err
-	}
-	a.Nudge()
-	return a.Records.AddAudit(ctx, rlc.AuditEntry{At: time.Now().UTC(), Actor: actor, Action: "service.onboard", Object: name, Detail: "policy.yaml at " + commit.Hash + ", all in shadow"})
+	return a.firstPolicy(ctx, "onboard", name, one.Policy(p.Name, owners), actor)
 }
 
 // Ask records that a person asks for a higher limit, and tells the owners of

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/openrlc/rlc"
@@ -27,10 +26,8 @@ const (
 // estimate left out, unhealthy ones and those with drops above 1 % say nothing
 // here either.
 func witness(est *rlc.Estimate, in rlc.Input) {
-	at := slices.IndexFunc(est.Steps, func(r rlc.Reason) bool {
-		return r.Rule == "burst" && strings.Contains(r.Detail, "not visible")
-	})
-	if at < 0 || est.Fixed || est.Limit.Rate <= 0 {
+	at := slices.IndexFunc(est.Steps, func(r rlc.Reason) bool { return r.Rule == "burst" })
+	if at < 0 || !est.BurstUnseen || est.Fixed || est.Limit.Rate <= 0 {
 		return
 	}
 	var top rlc.Hour

@@ -170,7 +170,7 @@ func (p *Policy) propose(in rlc.Input, rule func(*weeks, func(mark, int) bool) B
 		est.Look = fmt.Sprintf("%d hours with enforced drops were left out; counted, they would make the quota %s", n, stat.RateText(all.rate))
 	}
 
-	est.Limit.Burst = Burst(est.Limit.Rate, est.Peak.Rate, in.History.Step)
+	est.Limit.Burst, est.BurstUnseen = Burst(est.Limit.Rate, est.Peak.Rate, in.History.Step), true
 	est.Steps = append(est.Steps, rlc.Reason{
 		Rule: "burst", Rate: est.Limit.Rate,
 		Detail: fmt.Sprintf("burst %d: 2 × the rate; bursts below the step of %s are not visible", est.Limit.Burst, stepText(in.History.Step)),

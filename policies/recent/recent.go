@@ -65,7 +65,7 @@ func (p *Policy) Propose(_ context.Context, in rlc.Input) (rlc.Estimate, error) 
 		return est, fmt.Errorf("%w: no traffic that counts in the last 24 h%s", rlc.ErrAbstain, left)
 	}
 	rate := est.Peak.Rate * rlc.Rate(1+p.headroom)
-	est.Limit = rlc.Limit{Rate: rate, Burst: historical.Burst(rate, est.Peak.Rate, in.History.Step)}
+	est.Limit, est.BurstUnseen = rlc.Limit{Rate: rate, Burst: historical.Burst(rate, est.Peak.Rate, in.History.Step)}, true
 	est.Why = fmt.Sprintf("peak of 24 h %s", stat.RateText(est.Peak.Rate))
 	if p.headroom != 0 {
 		est.Why += fmt.Sprintf(" × %.2f headroom", 1+p.headroom)
