@@ -61,3 +61,15 @@ func since(from time.Time, second rlc.Rate) func(time.Time) rlc.Rate {
 		return second
 	}
 }
+
+func TestABurstThatAPolicyDecidedStandsAndAGuessDoesNot(t *testing.T) {
+	for expression, want := range map[string]rlc.Burst{`{"rate": 130, "burst": 300}`: 300, "130.0": 520} {
+		w := newWorld(t, files(policy("geo", "  - name: all\n    policy: {kind: expression, expression: '"+expression+"'}\n")))
+		w.history.series["geo all"] = wave(100)
+		w.history.seconds = map[string]func(time.Time) rlc.Rate{"geo all": func(time.Time) rlc.Rate { return 400 }}
+		w.cron()
+		if got := w.all(); got.New == nil || got.New.Burst != want {
+			t.Errorf("%s: %+v, want a burst of %d", expression, got.New, want)
+		}
+	}
+}

@@ -150,6 +150,7 @@ func (p *Policy) Propose(ctx context.Context, in rlc.Input) (rlc.Estimate, error
 		return est, fmt.Errorf("%w: %w", rlc.ErrAbstain, err)
 	}
 	if limit.Burst == 0 {
+		est.BurstUnseen = true
 		limit.Burst = historical.Burst(limit.Rate, est.Peak.Rate, in.History.Step)
 	}
 	est.Limit = limit

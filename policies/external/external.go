@@ -108,7 +108,7 @@ func (p *Policy) Propose(ctx context.Context, in rlc.Input) (rlc.Estimate, error
 func (p *Policy) take(est *rlc.Estimate, in rlc.Input, a Answer) {
 	est.Limit.Rate = *a.Rate
 	est.Limit.Burst = historical.Burst(*a.Rate, est.Peak.Rate, in.History.Step)
-	if a.Burst != nil {
+	if est.BurstUnseen = a.Burst == nil; !est.BurstUnseen {
 		est.Limit.Burst = *a.Burst
 	}
 	est.Shadow = est.Shadow || a.Shadow

@@ -18,7 +18,7 @@ func Evidence(ctx context.Context, in rlc.Input) (rlc.Estimate, error) {
 	if err != nil {
 		return est, err
 	}
-	est.Limit, est.Why = rlc.Limit{}, ""
+	est.Limit, est.BurstUnseen, est.Why = rlc.Limit{}, false, ""
 	for _, r := range est.Steps {
 		if r.Rule == "kept_in_force" && est.NoDecrease == "" {
 			est.NoDecrease = "hours with enforced drops or failing answers hide what was asked for"
