@@ -179,6 +179,11 @@ const (
 	Failed     ProposalState = "failed"     // cannot be published; Error says why
 )
 
+// SupersededBy begins the reason of a proposal that a newer one of its service
+// took the place of, before the newer one's ID. Others are superseded because the
+// base branch moved away from them.
+const SupersededBy = "superseded by "
+
 // Proposal is the changes put up for one service by one run.
 type Proposal struct {
 	ID      string // RunID + service, safe in a URL

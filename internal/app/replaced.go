@@ -37,7 +37,7 @@ func (a *App) settleReplaced(ctx context.Context, next rlc.Proposal) error {
 		return err
 	}
 	for _, p := range past {
-		replaced := p.State == rlc.Superseded && strings.HasPrefix(p.Reason, "superseded by ")
+		replaced := p.State == rlc.Superseded && strings.HasPrefix(p.Reason, rlc.SupersededBy)
 		switch {
 		case p.State == rlc.Pending, replaced && p.Commit == "":
 			continue // never put up

@@ -46,7 +46,7 @@ func addProposal(ctx context.Context, tx *sql.Tx, run rlc.Run, p rlc.Proposal) e
 		{`DELETE FROM outbox WHERE proposal_id IN (SELECT id FROM proposals WHERE service = $1 AND state IN ('pending', 'open'))`,
 			[]any{p.Service}},
 		{`UPDATE proposals SET state = 'superseded', decided = $2, actor = 'rlc', reason = $3 WHERE service = $1 AND state IN ('pending', 'open')`,
-			[]any{p.Service, micros(p.Created), "superseded by " + p.ID}},
+			[]any{p.Service, micros(p.Created), rlc.SupersededBy + p.ID}},
 		{`INSERT INTO proposals (` + proposalColumns + `) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)`,
 			[]any{p.ID, run.ID, p.Service, rlc.Pending, p.URL, p.Branch, p.Commit, p.Base, p.Content, p.Human,
 				micros(p.Created), micros(p.Decided), p.Actor, p.Reason, p.Error, changes}},
