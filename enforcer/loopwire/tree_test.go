@@ -202,9 +202,13 @@ func oneNode(ctx context.Context, address string, number int, size treeSize) err
 	defer tick.Stop()
 	for {
 		r.Seq++
+		before := r.At
 		r.At = time.Since(began)
+		// A node that gets the processor late reports late, and more.
+		mean := 10 * (r.At - before).Seconds()
 		for i := range r.Paths {
-			came := uint64(max(0, 10+rand.NormFloat64()*math.Sqrt(10)+0.5))
+			r.Paths[i].Since = r.At - before
+			came := uint64(max(0, mean+rand.NormFloat64()*math.Sqrt(mean)+0.5))
 			r.Paths[i].Offered[loop.Normal] += came
 			drop := float64(came) * (1 - math.Float64frombits(n.keep[i].Load()))
 			r.Paths[i].Dropped[0] += uint64(drop + rand.Float64())
