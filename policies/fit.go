@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/internal/stat"
@@ -16,8 +15,11 @@ type Fit struct {
 	// Coincidence is κ: the peak of the sum of all series divided by the sum
 	// of their peaks. 0 or above 1 means 1, all peak at once.
 	Coincidence rlc.Ratio
-	// Contracts are promised limits by quota ID: their floors are kept.
+	// Contracts are promised limits by quota ID: rate and burst are kept. A burst
+	// of 0 promises none.
 	Contracts map[string]rlc.Limit
+	// Keeps are limits, by quota ID, that are kept without being promised.
+	Keeps map[string]rlc.Limit
 	// Retired are quotas, by ID, whose callers go on under another name: they
 	// take no room.
 	Retired map[string]bool
@@ -38,8 +40,9 @@ type Loss struct {
 //
 // A held quota stays as it is: a declared capacity is no data about its
 // traffic. No quota falls below its floor, even where the floors alone do not
-// fit; contracts that alone do not fit hold every quota of the service with the
-// rule conflict. A quota whose share lies inside the deadband of the one in
+// fit. Contracts whose rates alone exceed the capacity hold every quota of the
+// service with the rule conflict, whether or not their callers peak together:
+// what was promised may be asked for at any time. A quota whose share lies inside the deadband of the one in
 // force keeps that one where all still fit, so that runs do not jitter.
 func FitCapacity(svc *rlc.Service, changes []rlc.Change, f Fit) []Loss {
 	limit, ok := room(svc.Capacity)
@@ -57,38 +60,56 @@ func FitCapacity(svc *rlc.Service, changes []rlc.Change, f Fit) []Loss {
 			in = append(in, c)
 		}
 	}
+	if why := conflict(svc, in, f, limit); why != "" {
+		for i := range changes {
+			refuse(&changes[i], why)
+		}
+		return nil
+	}
 	ranks := make([]int, len(in))
 	for i, c := range in {
 		ranks[i] = rank(svc.Bucket(c.Bucket), c.Key)
 	}
 	// The bounds of one quota: what it asks for, and what it keeps.
 	rates := fill(in, ranks, float64(limit)/kappa, func(c *rlc.Change) (ask, keep float64) {
-		ask, keep = float64(c.New.Rate), float64(floorOf(svc, c))
-		if l, ok := f.Contracts[c.ID()]; ok {
-			keep = float64(l.Rate)
-		}
-		return ask, keep
+		return float64(c.New.Rate), max(float64(floorOf(svc, c)), float64(f.kept(c).Rate))
 	})
 	var bursts []float64
 	if b := svc.Capacity.Burst; b > 0 {
 		bursts = fill(in, ranks, float64(b)/kappa, func(c *rlc.Change) (ask, keep float64) {
-			ask, keep = float64(c.New.Burst), 1
-			if l, ok := f.Contracts[c.ID()]; ok {
-				keep = float64(l.Burst)
-			}
-			return ask, keep
+			return float64(c.New.Burst), max(1, float64(f.kept(c).Burst))
 		})
 	}
 	if rates == nil && bursts == nil {
 		return nil
 	}
-	if why := conflict(svc, in, f, float64(limit)/kappa); why != "" {
-		for i := range changes {
-			refuse(&changes[i], why)
-		}
-		return nil
+	f.tooBursty(in, svc.Capacity.Burst)
+	return cut(svc, in, f, rates, bursts, limit, kappa)
+}
+
+// tooBursty tells a person of promised bursts that together exceed the declared
+// one. They are kept: bursts seldom meet, and no rate is at stake.
+func (f Fit) tooBursty(in []*rlc.Change, room rlc.Burst) {
+	var sum rlc.Burst
+	for _, c := range in {
+		sum += f.Contracts[c.ID()].Burst
 	}
-	return cut(svc, in, rates, bursts, limit, kappa)
+	if room <= 0 || sum <= room {
+		return
+	}
+	for _, c := range in {
+		if l := f.Contracts[c.ID()]; l.Burst > 0 {
+			why := fmt.Sprintf("bursts of the contracts, %d in all, exceed the capacity's burst of %d and are kept", sum, room)
+			c.Reasons = append(c.Reasons, rlc.Reason{Rule: "capacity_fit", Detail: why, Rate: c.New.Rate})
+			c.Look = joined([]string{c.Look, why})
+		}
+	}
+}
+
+// kept is what a quota keeps of what it asks for, zero for nothing.
+func (f Fit) kept(c *rlc.Change) rlc.Limit {
+	a, b := f.Contracts[c.ID()], f.Keeps[c.ID()]
+	return rlc.Limit{Rate: max(a.Rate, b.Rate), Burst: max(a.Burst, b.Burst)}
 }
 
 // The ranks in which quotas are filled.
@@ -201,17 +222,19 @@ func waterFill(ask, keep []float64, room float64) []float64 {
 }
 
 // conflict: contracts that do not fit together refuse the service.
-func conflict(svc *rlc.Service, in []*rlc.Change, f Fit, room float64) string {
-	sum := 0.0
+func conflict(svc *rlc.Service, in []*rlc.Change, f Fit, limit rlc.Rate) string {
+	var sum rlc.Rate
 	for _, c := range in {
-		if l, ok := f.Contracts[c.ID()]; ok {
-			sum += float64(l.Rate)
-		}
+		sum += f.Contracts[c.ID()].Rate
 	}
-	if sum <= room*(1+1e-9) {
+	if sum <= limit*(1+1e-9) {
 		return ""
 	}
-	return fmt.Sprintf("contracts of %s in all do not fit the capacity of %s", stat.RateText(rlc.Rate(sum)), stat.RateText(svc.Capacity.Rate))
+	of := "capacity of " + stat.RateText(svc.Capacity.Rate)
+	if limit != svc.Capacity.Rate {
+		of += ", " + stat.RateText(limit) + " after its reserve"
+	}
+	return fmt.Sprintf("contracts of %s in all do not fit the %s", stat.RateText(sum), of)
 }
 
 func refuse(c *rlc.Change, why string) {
@@ -226,7 +249,7 @@ func refuse(c *rlc.Change, why string) {
 }
 
 // cut puts the shares into the changes.
-func cut(svc *rlc.Service, in []*rlc.Change, rates, bursts []float64, limit rlc.Rate, kappa float64) []Loss {
+func cut(svc *rlc.Service, in []*rlc.Change, f Fit, rates, bursts []float64, limit rlc.Rate, kappa float64) []Loss {
 	var asked float64
 	for _, c := range in {
 		asked += float64(c.New.Rate)
@@ -240,9 +263,10 @@ func cut(svc *rlc.Service, in []*rlc.Change, rates, bursts []float64, limit rlc.
 		from := *c.New
 		to := from
 		if rates != nil && rates[i] < float64(from.Rate)*(1-1e-9) {
-			to.Rate = max(stat.RoundDown(rlc.Rate(rates[i])), min(from.Rate, floorOf(svc, c)))
-			// The burst keeps its proportion.
+			to.Rate = max(stat.RoundDown(rlc.Rate(rates[i])), min(from.Rate, max(floorOf(svc, c), f.kept(c).Rate)))
+			// The burst keeps its proportion, but for what was promised.
 			to.Burst = rlc.Burst(max(1, math.Ceil(float64(from.Burst)*float64(to.Rate/from.Rate)-1e-6)))
+			to.Burst = max(to.Burst, min(from.Burst, f.kept(c).Burst))
 		}
 		if bursts != nil {
 			to.Burst = min(to.Burst, rlc.Burst(max(1, math.Floor(bursts[i]+1e-9))))
@@ -292,40 +316,4 @@ func floorOf(svc *rlc.Service, c *rlc.Change) rlc.Rate {
 		return resolve(b.Guards).Floor
 	}
 	return rlc.DefaultGuards().Floor
-}
-
-// Coincidence gathers κ, the peak of the sum of series divided by the sum of
-// their peaks, one series at a time: its size does not grow with their number.
-// It works on hourly maxima, whose sum is at least the sum's peak, so κ is
-// never too small. The zero value is ready.
-type Coincidence struct {
-	hours map[time.Time]float64
-	peaks float64
-}
-
-// Add takes a series in.
-func (k *Coincidence) Add(h rlc.History) {
-	if k.hours == nil {
-		k.hours = map[time.Time]float64{}
-	}
-	peak := 0.0
-	for _, x := range h.Hours {
-		if v := float64(x.Max); x.Present > 0 && v > 0 && !math.IsInf(v, 0) {
-			k.hours[x.Start.UTC()] += v
-			peak = max(peak, v)
-		}
-	}
-	k.peaks += peak
-}
-
-// Ratio is κ, 1 where nothing is known.
-func (k *Coincidence) Ratio() rlc.Ratio {
-	if k.peaks == 0 {
-		return 1
-	}
-	top := 0.0
-	for _, v := range k.hours {
-		top = max(top, v)
-	}
-	return rlc.Ratio(min(1, top/k.peaks))
 }

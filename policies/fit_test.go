@@ -79,6 +79,45 @@ func TestContractsThatDoNotFitRefuseTheService(t *testing.T) {
 	}
 }
 
+// What was promised may be asked for at any time: that callers did not peak
+// together so far makes no room for contracts.
+func TestContractsAreHeldAgainstTheCapacityWhateverKIs(t *testing.T) {
+	for name, x := range map[string]struct {
+		b    rlc.Rate // the second contract
+		held string
+	}{
+		"1400 of 900": {800, "conflict"},
+		"900 of 900":  {300, ""},
+	} {
+		svc, changes := fitted(rlc.Capacity{Rate: 1000, Reserve: 0.1}, 600, x.b)
+		FitCapacity(svc, changes, Fit{Coincidence: 0.6, Contracts: map[string]rlc.Limit{"callers/caller=a": {Rate: 600}, "callers/caller=b": {Rate: x.b}}})
+		for _, c := range changes[1:] {
+			if c.Held != x.held || (x.held != "" && c.HeldWhy != "contracts of 1400/s in all do not fit the capacity of 1000/s, 900/s after its reserve") {
+				t.Errorf("%s: held %q: %s", name, c.Held, c.HeldWhy)
+			}
+		}
+	}
+}
+
+func TestACutKeepsThePromisedBurst(t *testing.T) {
+	svc, changes := fitted(rlc.Capacity{Rate: 600}, 900, 500)
+	FitCapacity(svc, changes, Fit{Contracts: map[string]rlc.Limit{"callers/caller=a": {Rate: 200, Burst: 1500}}})
+	// 300 each; in proportion the bursts are 600, of which 1500 were promised.
+	if a, b := *changes[1].New, *changes[2].New; a != (rlc.Limit{Rate: 300, Burst: 1500}) || b != (rlc.Limit{Rate: 300, Burst: 600}) {
+		t.Errorf("%v and %v", a, b)
+	}
+}
+
+func TestPromisedBurstsBeyondTheDeclaredOneAreKeptAndSaid(t *testing.T) {
+	svc, changes := fitted(rlc.Capacity{Rate: 1000, Burst: 900}, 300, 300)
+	FitCapacity(svc, changes, Fit{Contracts: map[string]rlc.Limit{"callers/caller=a": {Rate: 200, Burst: 500}, "callers/caller=b": {Rate: 200, Burst: 500}}})
+	for _, c := range changes[1:] {
+		if c.New.Burst != 500 || !strings.Contains(c.Look, "bursts of the contracts, 1000 in all, exceed the capacity's burst of 900 and are kept") {
+			t.Errorf("%s: %v, look %q", c.ID(), c.New, c.Look)
+		}
+	}
+}
+
 func TestBurstsFitTheDeclaredBurst(t *testing.T) {
 	svc, changes := fitted(rlc.Capacity{Rate: 1000, Burst: 500}, 100, 200) // bursts 200 + 400
 	FitCapacity(svc, changes, Fit{})
@@ -142,9 +181,58 @@ func TestCoincidenceIsThePeakOfTheSumOverTheSumOfPeaks(t *testing.T) {
 	if k.Ratio() != 1 {
 		t.Errorf("of nothing: %v", k.Ratio())
 	}
-	k.Add(recorded(monday, 7, at(9)))
-	k.Add(recorded(monday, 7, at(15)))
+	k.Add(recorded(monday, 7, at(9)), nil)
+	k.Add(recorded(monday, 7, at(15)), nil)
 	near(t, "κ", rlc.Rate(k.Ratio()), 100.0/180)
+}
+
+// Ten callers peak together. Storms, each in one of them, are left out of the
+// quotas, and so of what is said about how these peak together.
+func TestStormsDoNotMakeCallersLookApart(t *testing.T) {
+	start := monday.Add(-28 * day)
+	for name, storm := range map[string]func(caller int, at time.Time) bool{
+		"one caller, one night": func(caller int, at time.Time) bool {
+			return caller == 0 && at.Sub(start).Truncate(time.Hour) == 10*day+hour
+		},
+		"every caller at noon of a day of its own": func(caller int, at time.Time) bool {
+			return at.Sub(start).Truncate(time.Hour) == time.Duration(7+2*caller)*day+10*hour
+		},
+		"all of them in one night": func(_ int, at time.Time) bool {
+			return at.Sub(start).Truncate(time.Hour) == 10*day+hour
+		},
+	} {
+		var k Coincidence
+		for caller := range 10 {
+			r := run{history: recorded(monday, 28, func(at time.Time) float64 {
+				if storm(caller, at) {
+					return 10 * usual(at)
+				}
+				return usual(at)
+			})}
+			_, c := r.propose(t)
+			if c.New.Rate != 130 {
+				t.Fatalf("%s: the quota is %v", name, c.New)
+			}
+			k.Add(r.history, WindowsOf(c.Flags))
+		}
+		near(t, "κ with storms: "+name, rlc.Rate(k.Ratio()), 1)
+	}
+}
+
+// What is left out of one series stands for what it usually did at that hour:
+// the others' sum must not look smaller than it is.
+func TestAnHourLeftOutStandsForItsUsual(t *testing.T) {
+	flat := func(time.Time) float64 { return 100 }
+	once := []rlc.Window{{From: monday.Add(-2 * day), Until: monday}}
+	var k Coincidence
+	k.Add(recorded(monday, 7, flat), once)
+	k.Add(recorded(monday, 7, func(at time.Time) float64 {
+		if at.After(once[0].From) {
+			return 300
+		}
+		return 100
+	}), nil)
+	near(t, "κ", rlc.Rate(k.Ratio()), 1)
 }
 
 func TestTheBreakerComparesSeriesPresentInBoth(t *testing.T) {

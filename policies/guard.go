@@ -295,7 +295,7 @@ func (g *guarding) conclude(fixed rlc.Limit) {
 	c := &g.change
 	limit := fixed
 	if !g.est.Fixed {
-		limit = rlc.Limit{Rate: g.rate, Burst: g.burst()}
+		limit = g.promisedBurst(rlc.Limit{Rate: g.rate, Burst: g.burst()})
 	}
 	if err := limit.Valid(); err != nil || limit.Rate <= 0 {
 		c.Failed = true

@@ -258,6 +258,18 @@ func (g *guarding) invariants() bool {
 	return false
 }
 
+// promisedBurst raises a limit's burst to the contract's while it lasts: it is a
+// floor as the rate is. A contract without a burst promises none.
+func (g *guarding) promisedBurst(l rlc.Limit) rlc.Limit {
+	c := g.e.Contract
+	if !Lasts(c, g.e.Now) || l.Burst >= c.Limit.Burst {
+		return l
+	}
+	l.Burst = c.Limit.Burst
+	g.reason("contract", true, "never below the contract's burst of %d", l.Burst)
+	return l
+}
+
 // promised is a fixed estimate, or the contract's rate while it lasts; 0 for
 // none.
 func (g *guarding) promised() rlc.Rate {

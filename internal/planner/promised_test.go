@@ -91,6 +91,23 @@ func TestContractsBeyondTheCapacityRefuseTheService(t *testing.T) {
 	}
 }
 
+// Two callers peak together at 100/s; one of them storms for a night hour. Their
+// quotas of 130/s each exceed the capacity of 200/s, however high the storm was.
+func TestAStormDoesNotSwitchTheCapacityFitOff(t *testing.T) {
+	for _, kind := range []string{"historical", "recent"} {
+		w := newWorld(t, files(service("shop", "capacity: {rate: 200}\n", "  - {name: callers, each: [caller], policy: {kind: "+kind+", headroom: 0.3}}\n")))
+		night := now.Truncate(day).Add(-8 * day)
+		w.history.series["shop callers caller=a"] = times(wave(100), 50, night, night.Add(time.Hour))
+		w.history.series["shop callers caller=b"] = wave(100)
+		w.cron()
+		for _, name := range []string{"a", "b"} {
+			if c := w.change("shop", "callers", caller(name)); c.New == nil || c.New.Rate != 100 {
+				t.Errorf("%s of %s: %+v, want 100\n%s", name, kind, c.New, policies.Explain(c).Text())
+			}
+		}
+	}
+}
+
 // counted answers the number of instances.
 type counted struct {
 	planner.History

@@ -209,10 +209,10 @@ func (j *job) fit(ctx context.Context, changes []rlc.Change) {
 	for i := range changes {
 		c := &changes[i]
 		at[c.ID()] = c
-		if c.New == nil || c.Held != "" {
+		if c.New == nil {
 			continue
 		}
-		if c.Policy == contractual {
+		if c.Policy == contractual && c.Held == "" {
 			f.Contracts[c.ID()] = *c.New
 		} else if k := j.promised(j.targets[c.Bucket], c.Key); k != nil {
 			f.Contracts[c.ID()] = k.Limit
@@ -256,14 +256,27 @@ func (j *job) series(ctx context.Context, s rlc.Series) {
 	if t == nil || j.seen[id] || (len(s.Key) > 0) != (len(t.bucket.Each) > 0) {
 		return
 	}
-	j.add(t, j.change(ctx, t, s.Key, s.History))
+	c := j.change(ctx, t, s.Key, s.History)
+	j.add(t, c)
 	j.fleet = append(j.fleet, policies.SeriesOf(s.History, j.was.run, j.run.Now))
-	if t.bucket.Role != rlc.CapRole {
-		j.together.Add(s.History)
+	if t.bucket.Role != rlc.CapRole && j.service.Capacity != nil {
+		j.together.Add(s.History, j.left(ctx, t, &c, s.History))
 	}
 	if len(s.Key) > 0 && len(s.History.Problems) == 0 {
 		j.lives = append(j.lives, policies.LifeOf(id, s.Bucket, s.History))
 	}
+}
+
+// left are the windows of a series that say nothing of how callers peak together:
+// those that its policy left out, where it looked at all weeks.
+func (j *job) left(ctx context.Context, t *target, c *rlc.Change, h rlc.History) []rlc.Window {
+	looks := t.policy != nil && t.policy.Needs().Lookback >= evidence && !slices.Contains([]string{contractual, "recent"}, t.bucket.Policy.Kind)
+	if looks && c.Estimate != nil {
+		return policies.WindowsOf(c.Flags)
+	}
+	in := rlc.Input{Service: j.service.Name, Bucket: c.Bucket, Key: c.Key, Now: j.run.Now, Location: j.location, History: h}
+	in.Count, in.Exclude = j.judged(c.Bucket, c.Key)
+	return policies.Incidents(ctx, in)
 }
 
 // silent adds the changes of what had no series: the quotas in force without
@@ -333,7 +346,7 @@ func (j *job) decide(ctx context.Context, t *target, of rlc.Change, h rlc.Histor
 	promised := j.promised(t, key)
 	in := rlc.Input{
 		Service: j.service.Name, Bucket: t.bucket.Name, Key: key, Now: j.run.Now, Location: j.location, History: h,
-		Capacity: j.service.Capacity, Contract: promised, Exclude: slices.Clone(j.exclude), Events: j.service.Events,
+		Capacity: j.service.Capacity, Contract: promised, Events: j.service.Events,
 	}
 	e := policies.Evidence{
 		Service: in.Service, Bucket: in.Bucket, Key: key, Now: in.Now, Step: h.Step, Zone: j.location, History: h,
@@ -353,11 +366,7 @@ func (j *job) decide(ctx context.Context, t *target, of rlc.Change, h rlc.Histor
 			e.Recent = append(e.Recent, r.Limit)
 		}
 	}
-	for _, v := range j.verdicts {
-		if v.Bucket == t.bucket.Name && v.Key.Equal(key) {
-			in.Count, in.Exclude = judge(in.Count, in.Exclude, v)
-		}
-	}
+	in.Count, in.Exclude = j.judged(t.bucket.Name, key)
 	e.Exclude = in.Exclude
 	input := fingerprint(in, e)
 	in.Answer = j.answers[input]
@@ -401,6 +410,18 @@ func (j *job) inForce(region, id string) (rlc.Quota, bool) {
 	}
 	q, ok := j.current[id]
 	return q, ok
+}
+
+// judged are the windows of a quota's history that count by a person's word, and
+// those that are left out: declared incidents, events, and what a person said.
+func (j *job) judged(bucket string, key rlc.Key) (count, exclude []rlc.Window) {
+	exclude = slices.Clone(j.exclude)
+	for _, v := range j.verdicts {
+		if v.Bucket == bucket && v.Key.Equal(key) {
+			count, exclude = judge(count, exclude, v)
+		}
+	}
+	return count, exclude
 }
 
 // judge files a person's verdict. The last word on a window wins.
