@@ -25,13 +25,14 @@ type key struct {
 	name string // in Redis
 
 	mu     sync.Mutex
-	gone   bool  // forgotten: whoever holds it looks again
-	part   *part // of the last request: its limit
-	idle   int   // sweeps since then
-	tokens int64 // held and not spent
-	until  int64 // when they are to go back, microseconds on the callers' clock
-	deny   int64 // until when nothing is asked for and what is not held is refused; 0: asked at once
-	left   int64 // whole tokens that Redis had left after the last lease
+	gone   bool       // forgotten: whoever holds it looks again
+	part   *part      // of the last request: its limit
+	idle   int        // sweeps since then
+	tokens int64      // held and not spent
+	until  int64      // when they are to go back, microseconds on the callers' clock
+	deny   int64      // until when nothing is asked for and what is not held is refused; 0: asked at once
+	left   int64      // whole tokens that Redis had left after the last lease
+	after  gcra.State // the counter after the last lease, on the callers' clock: how long a refusal lasts
 
 	from   int64   // when the rate's measuring began
 	count  int64   // tokens asked for since

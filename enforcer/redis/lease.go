@@ -61,7 +61,7 @@ func (c *Counter) spend(ctx context.Context, k *key, p *part, now, cost int64) (
 			k.mu.Unlock()
 			return v, true, nil
 		case now < k.deny && k.deny-now <= denyMost:
-			v = gcra.Verdict{Remaining: k.tokens, Wait: time.Duration(k.deny-now) * time.Microsecond}
+			v = k.refuse(now, cost)
 			k.mu.Unlock()
 			return v, true, nil
 		}
@@ -88,6 +88,15 @@ func (c *Counter) spend(ctx context.Context, k *key, p *part, now, cost int64) (
 
 // denyMost bounds, in microseconds, how long a node refuses without asking.
 const denyMost = 1_000_000
+
+// refuse is the verdict of what is not held: until nobody is asked again and,
+// where that is longer, as Redis's counter would pay for it by itself. The caller
+// holds k.mu.
+func (k *key) refuse(now, cost int64) gcra.Verdict {
+	_, v := k.part.charge.Limit.Take(k.after, now, min(k.tokens-cost, -1))
+	pause := time.Duration(k.deny-now) * time.Microsecond
+	return gcra.Verdict{Remaining: k.tokens, Wait: max(v.Wait, pause)}
+}
 
 // await waits for another's lease.
 func (c *Counter) await(ctx context.Context, r *refill) error {
@@ -149,15 +158,13 @@ func (c *Counter) lease(ctx context.Context, k *key, p *part, r *refill, now, wa
 	k.until = now + c.config.LeaseTTL.Microseconds()
 	debt := min(max(before[0]+given*micro, 0), l.Burst()*micro)
 	k.left = l.Burst() - (debt+micro-1)/micro
+	k.after = gcra.State{Debt: debt, At: now + before[1], Prev: before[3]}
 	k.deny = 0
-	if has+given < wants {
-		wait := pause(l, c.config.LeaseFor)
+	if has+given < wants && k.part.charge.Limit == *l {
+		k.deny = now + pause(l, c.config.LeaseFor)
 		if k.tokens < cost {
-			at := numbers[1]
-			_, v := l.Take(gcra.State{Debt: debt, At: at + before[1], Prev: before[3]}, at, cost-k.tokens)
-			wait = max(wait, min(v.Wait.Microseconds(), denyMost))
+			k.deny = now + min(k.refuse(now, cost).Wait.Microseconds(), denyMost)
 		}
-		k.deny = now + wait
 	}
 }
 
