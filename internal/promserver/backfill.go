@@ -20,10 +20,13 @@ import (
 )
 
 // Ranges of blocks, in milliseconds: what the head holds before it is written
-// out, and the longest block.
+// out, and what a backfill writes at a time. A block costs some 20 MiB of buffers
+// whatever is in it, so few series go by the week, many by the day.
 const (
 	blockRange = int64(2 * time.Hour / time.Millisecond)
 	dayRange   = int64(24 * time.Hour / time.Millisecond)
+	weekRange  = 7 * dayRange
+	manySeries = 100
 )
 
 // unfinished begins the name of a folder whose blocks are not yet taken in.
@@ -38,12 +41,12 @@ type LabelledSeries struct {
 }
 
 // Backfill adds samples that lie in the past. What is older than every live
-// sample is written straight into blocks, a day at a time, beside the
-// write-ahead log; the rest goes the way of live samples: where a series
+// sample is written straight into blocks, a week or (of many series) a day at a
+// time, beside the write-ahead log; the rest goes the way of live samples: where a series
 // already has newer ones, a sample is skipped, and one more than an hour older
 // than the newest live sample of all is an error (start from Newest).
 //
-// Progress, which may be nil, hears of every day: done of total series-days.
+// Progress, which may be nil, hears of every block: done of total series-blocks.
 // Queries wait while the finished blocks are taken in, for some milliseconds.
 // Scrape and Record should start after it: until then nothing is newer than
 // the backfill.
@@ -78,21 +81,25 @@ func (s *Server) Backfill(ctx context.Context, series []LabelledSeries, progress
 		return fmt.Errorf("backfill: %w", err)
 	}
 	defer os.RemoveAll(staging)
-	days, first, last := 0, oldest(feeds)/dayRange, (cut-1)/dayRange
+	span := weekRange
+	if len(feeds) > manySeries {
+		span = dayRange
+	}
+	blocks, first, last := 0, oldest(feeds)/span, (cut-1)/span
 	total := int(max(last-first+1, 0)) + 1
 	for {
 		from := oldest(feeds)
 		if from >= cut {
 			break
 		}
-		end := min((floorDiv(from, dayRange)+1)*dayRange, cut)
-		if err := writeBlock(ctx, s, staging, feeds, end); err != nil {
+		end := min((floorDiv(from, span)+1)*span, cut)
+		if err := writeBlock(ctx, s, staging, feeds, span, end); err != nil {
 			return fmt.Errorf("backfill %s: %w", time.UnixMilli(from).UTC().Format(time.DateOnly), err)
 		}
-		days++
-		progress(min(days, total-1)*len(feeds), total*len(feeds))
+		blocks++
+		progress(min(blocks, total-1)*len(feeds), total*len(feeds))
 	}
-	if days > 0 {
+	if blocks > 0 {
 		if err := s.takeIn(staging); err != nil {
 			return fmt.Errorf("backfill: %w", err)
 		}
@@ -128,11 +135,12 @@ func headStart(ctx context.Context, db *tsdb.DB) (int64, error) {
 	return oldest, set.Err()
 }
 
-// writeBlock moves what the feeds have before end into one block.
-func writeBlock(ctx context.Context, s *Server, dir string, feeds []*feed, end int64) error {
+// writeBlock moves what the feeds have before end into one block, which is span
+// long at most.
+func writeBlock(ctx context.Context, s *Server, dir string, feeds []*feed, span, end int64) error {
 	// The writer refuses samples older than half its range behind the newest
-	// one: twice a day lets series follow each other.
-	w, err := tsdb.NewBlockWriter(s.config.Log, dir, 2*dayRange)
+	// one: twice the span lets series follow each other.
+	w, err := tsdb.NewBlockWriter(s.config.Log, dir, 2*span)
 	if err != nil {
 		return err
 	}

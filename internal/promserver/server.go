@@ -96,8 +96,8 @@ func Open(c Config) (*Server, error) {
 	return s, nil
 }
 
-// open opens the storage engine. Blocks of one day at most: a day is what a
-// history reader asks for, and backfilled days are never rewritten.
+// open opens the storage engine. Live blocks are merged up to a day, which is
+// what a history reader asks for; backfilled ones are never rewritten.
 func (s *Server) open() error {
 	o := tsdb.DefaultOptions()
 	o.RetentionDuration = s.config.Retention.Milliseconds()
