@@ -40,9 +40,9 @@ func (p *Planner) sized(ctx context.Context, service *rlc.Service, now time.Time
 
 // promised is what the caller of a quota was promised: by the contract that the
 // bucket's policy names, else the largest of the caller's contracts that hold
-// now. A contract that policies name is a promise of their services only; one
+// in span. A contract that policies name is a promise of their services only; one
 // that none names holds in every service. Nil for nothing, and for caps.
-func (j *job) promised(t *target, key rlc.Key) *rlc.Contract {
+func (j *job) promised(t *target, key rlc.Key, span rlc.Window) *rlc.Contract {
 	switch {
 	case t == nil:
 		return nil
@@ -56,7 +56,7 @@ func (j *job) promised(t *target, key rlc.Key) *rlc.Contract {
 	var best *rlc.Contract
 	for _, name := range j.head.promises[caller] {
 		c := j.head.config.Contracts[name]
-		if by := j.head.namedBy[name]; len(by) > 0 && !by[j.service.Name] || !policies.Lasts(&c, j.run.Now) {
+		if by := j.head.namedBy[name]; len(by) > 0 && !by[j.service.Name] || !lasts(&c, span) {
 			continue
 		}
 		if best == nil || c.Limit.Rate > best.Limit.Rate {
@@ -64,6 +64,16 @@ func (j *job) promised(t *target, key rlc.Key) *rlc.Contract {
 		}
 	}
 	return best
+}
+
+// lasts reports whether a contract, nil for none, holds at some time of span.
+func lasts(c *rlc.Contract, span rlc.Window) bool {
+	return c != nil && (c.From.IsZero() || c.From.Before(span.Until)) && (c.Until.IsZero() || span.From.Before(c.Until))
+}
+
+// now is the instant that the run is about.
+func (j *job) now() rlc.Window {
+	return rlc.Window{From: j.run.Now, Until: j.run.Now.Add(time.Nanosecond)}
 }
 
 // index notes which callers have contracts, and which services name them.

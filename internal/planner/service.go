@@ -181,6 +181,7 @@ func (j *job) compute(ctx context.Context) found {
 	for i := range f.changes {
 		j.timed(&f.changes[i])
 	}
+	j.fitWindows(f.changes)
 	if failure == nil {
 		j.vanished(f.changes)
 	}
@@ -214,7 +215,7 @@ func (j *job) fit(ctx context.Context, changes []rlc.Change) {
 		}
 		if c.Policy == contractual && c.Held == "" {
 			f.Contracts[c.ID()] = *c.New
-		} else if k := j.promised(j.targets[c.Bucket], c.Key); k != nil {
+		} else if k := j.promised(j.targets[c.Bucket], c.Key, j.now()); lasts(k, j.now()) {
 			f.Contracts[c.ID()] = k.Limit
 		}
 	}
@@ -343,7 +344,7 @@ func (j *job) decide(ctx context.Context, t *target, of rlc.Change, h rlc.Histor
 		h.Problems = []rlc.HistoryProblem{{Rule: "attribute_not_in_history",
 			Detail: fmt.Sprintf("the metrics of profile %s do not carry %s", j.profile.Name, strings.Join(t.lacks, ", "))}}
 	}
-	promised := j.promised(t, key)
+	promised := j.promised(t, key, j.now())
 	in := rlc.Input{
 		Service: j.service.Name, Bucket: t.bucket.Name, Key: key, Now: j.run.Now, Location: j.location, History: h,
 		Capacity: j.service.Capacity, Contract: promised, Events: j.service.Events,
@@ -360,10 +361,14 @@ func (j *job) decide(ctx context.Context, t *target, of rlc.Change, h rlc.Histor
 	if inForce {
 		in.Current, e.Current = &q.Limit, &q
 	}
-	e.DayAgo, e.WeekAgo = j.past.at(j.past.day, id), j.past.at(j.past.week, id)
+	e.DayAgo, e.DayAgoHours = j.past.at(j.past.day, id)
+	e.WeekAgo, e.WeekAgoHours = j.past.at(j.past.week, id)
 	for _, r := range j.recent[id] {
 		if r.PolicyID == t.hash && r.At.Before(j.run.Now) {
 			e.Recent = append(e.Recent, r.Limit)
+			if r.Hours != nil {
+				e.RecentHours = append(e.RecentHours, *r.Hours)
+			}
 		}
 	}
 	in.Count, in.Exclude = j.judged(t.bucket.Name, key)
@@ -388,10 +393,6 @@ func (j *job) decide(ctx context.Context, t *target, of rlc.Change, h rlc.Histor
 		c.Offered += float64(hour.Mean) * float64(hour.Present) * h.Step.Seconds()
 	}
 	c.LastHour = lastHour(h)
-	if inForce {
-		c.OldTimed = rlc.Timed{Windows: q.Windows, Hours: q.Hours}
-	}
-	c.NewTimed = rlc.Timed{Windows: c.OldTimed.Windows, Hours: hourly(c, e, est, j.past.hours[id])}
 	if len(h.Hours) > 0 {
 		c.Backtest.Old = replay(h, c.Old, c.OldTimed.Hours)
 		c.Backtest.New = c.Backtest.Old
@@ -440,10 +441,7 @@ func replay(h rlc.History, limit *rlc.Limit, hours *rlc.QuotaHours) *rlc.Backtes
 	if limit == nil {
 		return nil
 	}
-	b := backtest.FromHistory(h, *limit)
-	if hours != nil {
-		b = replayHours(h, *limit, *hours)
-	}
+	b := backtest.FromHours(h, *limit, hours)
 	if n := len(b.Episodes) - mostEpisodes; n > 0 {
 		byDrops := slices.SortedStableFunc(slices.Values(b.Episodes), func(a, b rlc.Episode) int { return cmp.Compare(b.Drops, a.Drops) })
 		b.Episodes = byDrops[:mostEpisodes]

@@ -107,6 +107,68 @@ func TestAnEventAsksForNoMoreThanTheCapacity(t *testing.T) {
 	}
 }
 
+// A quiet event goes no lower than what is promised, and than the floor.
+func TestAWindowKeepsTheContractAndTheFloor(t *testing.T) {
+	from, until := now.Add(7*day), now.Add(9*day)
+	w := newWorld(t, files(service("geo", fmt.Sprintf("events: [{name: holiday, from: %s, until: %s, multiply: 0.01}]\n", from.Format(time.RFC3339), until.Format(time.RFC3339)), callers),
+		contract("acme", "acme", "rate: 200\nburst: 900\n"),
+		contract("next", "next", fmt.Sprintf("rate: 80\nburst: 90\nfrom: %s\n", until.Add(-time.Hour).Format(time.RFC3339)))))
+	for _, name := range []string{"acme", "next", "web"} {
+		w.history.series["geo callers caller="+name] = wave(50) // 65/s, burst 130
+	}
+	w.cron()
+	for name, want := range map[string]rlc.Limit{"acme": {Rate: 200, Burst: 900}, "next": {Rate: 80, Burst: 90}, "web": {Rate: 1, Burst: 2}} {
+		c := w.change("geo", "callers", caller(name))
+		if len(c.NewTimed.Windows) != 1 || c.NewTimed.Windows[0].Limit != want {
+			t.Errorf("%s: %+v, want %+v", name, c.NewTimed.Windows, want)
+		}
+	}
+}
+
+// Ten callers of 65/s fit a capacity of 1000; three times as much in an event,
+// 1950, does not: each is cut to 100, a person is told, and the next run moves
+// nothing.
+func TestTheWindowsOfAnEventFitTheCapacityTogether(t *testing.T) {
+	from, until := now.Add(7*day), now.Add(9*day)
+	w := newWorld(t, service("geo", fmt.Sprintf("capacity: {rate: 1000}\nevents: [{name: launch, from: %s, until: %s, multiply: 3}]\n", from.Format(time.RFC3339), until.Format(time.RFC3339)), callers))
+	for i := range 10 {
+		w.history.series[fmt.Sprint("geo callers caller=c", i)] = wave(50)
+	}
+	w.cron()
+	for i := range 10 {
+		c := w.change("geo", "callers", caller(fmt.Sprint("c", i)))
+		if len(c.NewTimed.Windows) != 1 || c.NewTimed.Windows[0].Limit != (rlc.Limit{Rate: 100, Burst: 200}) || c.New.Rate != 65 ||
+			!strings.Contains(c.Look, "in the event from 2026-03-") || !strings.Contains(c.Look, "quotas of 1950/s in all × 1.00 that peak together exceed the capacity of 1000/s: cut from 195/s, burst 390 to 100/s, burst 200") {
+			t.Fatalf("%s: %+v, %v, look %q", c.ID(), c.NewTimed.Windows, c.New, c.Look)
+		}
+	}
+	w.accept("geo")
+	for _, at := range []time.Time{now.Add(day), from.Add(time.Hour)} {
+		w.clock = at
+		if run := w.cron(); run.Changed != 0 {
+			t.Errorf("at %s %d change", at, run.Changed)
+		}
+	}
+}
+
+// An event takes nothing from an ordinary day: the large quota keeps its own
+// rate although all others ask for their share.
+func TestAWindowIsNotCutBelowTheQuotaItself(t *testing.T) {
+	from, until := now.Add(7*day), now.Add(9*day)
+	w := newWorld(t, service("geo", fmt.Sprintf("capacity: {rate: 1000}\nevents: [{name: launch, from: %s, until: %s, multiply: 3}]\n", from.Format(time.RFC3339), until.Format(time.RFC3339)), callers))
+	w.history.series["geo callers caller=large"] = wave(500) // 650/s
+	for i := range 4 {
+		w.history.series[fmt.Sprint("geo callers caller=c", i)] = wave(50) // 65/s, 195 in the event
+	}
+	w.cron()
+	// 1000 − 650 leave 87.5 to each of the four.
+	for name, want := range map[string]rlc.Rate{"large": 650, "c0": 87.5, "c3": 87.5} {
+		if c := w.change("geo", "callers", caller(name)); len(c.NewTimed.Windows) != 1 || c.NewTimed.Windows[0].Rate != want {
+			t.Errorf("%s: %+v, want %v", name, c.NewTimed.Windows, want)
+		}
+	}
+}
+
 func TestAHeldQuotaStillGetsItsEvent(t *testing.T) {
 	w := launch(t, 2, now.Add(7*day), now.Add(9*day))
 	delete(w.history.series, "geo all")
