@@ -21,9 +21,10 @@ var zones = []string{"UTC", "Europe/London", "Europe/Paris", "America/New_York",
 func (s *server) prefer(v *visit) {
 	v.zone = time.UTC
 	q := v.r.URL.Query()
-	if name := q.Get("tz"); zone(name) != nil {
-		v.zone = zone(name)
-		v.remember("tz", name)
+	name := q.Get("tz")
+	if l := zone(name); l != nil {
+		v.zone = l
+		v.remember("tz", l.String())
 	} else if c, err := v.r.Cookie("tz"); err == nil {
 		if name, err := url.QueryUnescape(c.Value); err == nil && zone(name) != nil {
 			v.zone = zone(name)
@@ -41,16 +42,32 @@ func (v *visit) remember(name, value string) {
 	http.SetCookie(v.w, &http.Cookie{Name: name, Value: url.QueryEscape(value), Path: "/", MaxAge: 31536000, SameSite: http.SameSiteLaxMode, Secure: v.r.TLS != nil})
 }
 
-// zone finds an IANA zone by its name; nil for anything else, "Local" among it.
+// zone finds an IANA zone by its name, one that is offered in any case: utc is
+// UTC. It is nil for anything else, "Local" among it.
 func zone(name string) *time.Location {
-	if name == "" || name == "Local" || len(name) > 64 {
+	if name == "" || strings.EqualFold(name, "Local") || len(name) > 64 {
 		return nil
+	}
+	for _, offered := range zones {
+		if strings.EqualFold(name, offered) {
+			name = offered
+		}
 	}
 	l, err := time.LoadLocation(name)
 	if err != nil {
 		return nil
 	}
 	return l
+}
+
+// noZone says that the address asks for times in a zone that there is not; nil
+// where it does not.
+func (v *visit) noZone() []ui.Banner {
+	name := v.r.URL.Query().Get("tz")
+	if name == "" || zone(name) != nil {
+		return nil
+	}
+	return []ui.Banner{{Level: "warn", Text: "There is no time zone " + clipped(name) + ".", Detail: "Times are in " + city(v.zone.String()) + "; a zone is named like Europe/Paris or UTC."}}
 }
 
 // frame gathers what every page shares: one count of open proposals, and the
@@ -67,6 +84,7 @@ func (s *server) frame(v *visit, title, tab string) (ui.Frame, error) {
 	if open > 0 {
 		f.Open = count(float64(open))
 	}
+	f.Banners = v.noZone()
 	for _, b := range s.Status.Banners() {
 		f.Banners = append(f.Banners, ui.Banner{Level: b.Level, Text: b.Text, Detail: b.Detail, Since: v.time(b.Since), Follow: b.Follow && v.who.role == actor})
 	}
@@ -78,16 +96,23 @@ func (s *server) frame(v *visit, title, tab string) (ui.Frame, error) {
 // refreshed are the pages whose parts are asked for again while somebody looks,
 // and every how many seconds.
 var refreshed = map[string]int{
-	"GET /{$}":                                 15,
-	"GET /services":                            15,
-	"GET /services/{service}":                  15,
-	"GET /services/{service}/shadow":           15,
-	"GET /services/{service}/buckets/{bucket}": 30,
-	"GET /emergency":                           5,
-	"GET /loop":                                5,
-	"GET /settings":                            30,
-	"GET /runs":                                10,
-	"GET /runs/{id}":                           10,
+	"GET /{$}":                                         15,
+	"GET /scorecard":                                   60,
+	"GET /services":                                    15,
+	"GET /services/{service}":                          15,
+	"GET /services/{service}/shadow":                   15,
+	"GET /services/{service}/history":                  15,
+	"GET /services/{service}/buckets/{bucket}":         30,
+	"GET /services/{service}/buckets/{bucket}/promote": 15,
+	"GET /callers/{caller}":                            30,
+	"GET /why":                                         30,
+	"GET /proposals":                                   15,
+	"GET /proposals/{id}":                              15,
+	"GET /emergency":                                   5,
+	"GET /loop":                                        5,
+	"GET /settings":                                    30,
+	"GET /runs":                                        10,
+	"GET /runs/{id}":                                   10,
 }
 
 // done are the outcomes that a page names after an act; the URL carries the

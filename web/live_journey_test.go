@@ -56,18 +56,39 @@ func visit(t *testing.T, ctx context.Context, target string) {
 	}
 }
 
-// A page asks for its parts again, keeps focus and marked row, waits while
-// somebody edits or has paused it, and says when no answer comes.
+// alarms is a server's word on itself that changes while pages are open.
+type alarms struct {
+	web.Status
+	now atomic.Pointer[[]web.Banner]
+}
+
+func (a *alarms) Banners() []web.Banner { return *a.now.Load() }
+
+func (a *alarms) say(all ...web.Banner) { a.now.Store(&all) }
+
+// A page asks for its parts again, keeps focus and marked row, shows alarms as
+// they come and go, waits while somebody edits or has paused it, and says when
+// no answer comes or when it is signed out.
 func testLive(t *testing.T, parent context.Context) {
 	f := newFixture(t)
-	var asked atomic.Int64
-	var away atomic.Bool
-	h := f.handler(t)
+	told := &alarms{Status: f}
+	told.say()
+	config := f.config()
+	config.Status = told
+	h, err := web.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked, refused atomic.Int64 // refused: the status in place of an answer; 0: none
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/services/checkout/shadow" || r.URL.Path == "/" {
+		if code := int(refused.Load()); r.URL.Path == "/" {
 			asked.Add(1)
-			if away.Load() {
-				http.Error(w, "away", http.StatusServiceUnavailable)
+			if code == http.StatusFound {
+				http.Redirect(w, r, "/login", code)
+				return
+			}
+			if code != 0 {
+				http.Error(w, "refused", code)
 				return
 			}
 		}
@@ -78,14 +99,23 @@ func testLive(t *testing.T, parent context.Context) {
 	visit(t, ctx, server.URL+"/")
 	const fast = `document.querySelector('.pulse').dataset.every = 0.1, true`
 	value[bool](t, ctx, fast)
+	pulse := func(is, says string) {
+		t.Helper()
+		until(t, ctx, `document.querySelector('.pulse').dataset.is === `+is+` && document.querySelector('.pulse p').innerText.includes(`+quoted(says)+`)`)
+	}
 	// Nothing changed: no part is replaced, the time of the page moves on.
 	value[bool](t, ctx, `window.first = document.querySelector('#main').children[2], document.querySelector('#main a').focus(), true`)
 	n := asked.Load()
-	until(t, ctx, `document.querySelector('.say-pulse').textContent.startsWith('Refreshes')`)
+	pulse("undefined", "Refreshes by itself")
 	waitFor(t, func() bool { return asked.Load() >= n+2 })
 	if !value[bool](t, ctx, `window.first.isConnected && document.activeElement.closest('#main') !== null`) {
 		t.Error("a part that did not change was replaced, or the focus was lost")
 	}
+	// An alarm comes, within what a screen reader reads out, and goes.
+	told.say(web.Banner{Level: "bad", Text: "All to shadow: no enforcer drops anything."})
+	until(t, ctx, `document.querySelector('[aria-live=polite] .banner[data-is=bad]')?.innerText.includes('All to shadow')`)
+	told.say()
+	until(t, ctx, `!document.querySelector('.banner')`)
 	// Another person accepts: the page says so without being asked.
 	if !value[bool](t, ctx, `document.querySelector('#main').innerText.includes('checkout')`) {
 		t.Fatal("checkout waits for nobody")
@@ -97,20 +127,32 @@ func testLive(t *testing.T, parent context.Context) {
 	until(t, ctx, `document.querySelector('#main').innerText !== `+quoted(before))
 	// Paused, it asks nothing; the button goes on.
 	value[bool](t, ctx, `document.querySelector('[data-do=pause]').click(), true`)
-	if s := value[string](t, ctx, `document.querySelector('.say-pulse').textContent`); !strings.HasPrefix(s, "Paused") {
-		t.Errorf("paused, the page says %q", s)
-	}
+	pulse("undefined", "Paused")
 	value[bool](t, ctx, `document.querySelector('[data-do=pause]').click(), true`)
-	// The server is away: what stands is called stale.
-	away.Store(true)
-	until(t, ctx, `document.querySelector('.pulse').dataset.is === 'stale' && document.querySelector('.say-pulse').textContent.startsWith('Stale')`)
-	away.Store(false)
-	until(t, ctx, `document.querySelector('.pulse').dataset.is === undefined`)
-	// Whoever edits is left alone.
+	// The server is away, or leads elsewhere, or wants a sign-in: each has its
+	// words, and passes.
+	for _, x := range []struct {
+		code int64
+		says string
+	}{{503, "Stale: the server does not answer"}, {302, "The server leads elsewhere now"}, {404, "The server refuses this page (404)"}, {401, "You are signed out"}} {
+		refused.Store(x.code)
+		pulse(`"stale"`, x.says)
+	}
+	if to := value[string](t, ctx, `document.querySelector('.pulse a:not([hidden])').getAttribute('href')`); to != "/login?next=%2F" {
+		t.Errorf("signed out, the foot leads to %s", to)
+	}
+	refused.Store(0)
+	pulse("undefined", "Refreshes by itself")
+	// Whoever edits is left alone, until what was written is gone again.
 	visit(t, ctx, server.URL+"/emergency")
 	value[bool](t, ctx, fast)
-	value[bool](t, ctx, `document.querySelector('#main input, #main textarea').dispatchEvent(new Event('input', {bubbles: true})), true`)
-	until(t, ctx, `document.querySelector('.say-pulse').textContent.startsWith('Waits while you edit')`)
+	write := func(text string) {
+		value[bool](t, ctx, `(() => { const el = document.querySelector('#ew'); el.value = `+quoted(text)+`; el.dispatchEvent(new Event('input', {bubbles: true})); return true })()`)
+	}
+	write("INC-1")
+	pulse("undefined", "Waits while you edit")
+	write("")
+	pulse("undefined", "Refreshes by itself")
 }
 
 func waitFor(t *testing.T, ok func() bool) {
