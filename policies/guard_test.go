@@ -104,12 +104,16 @@ func TestGuards(t *testing.T) {
 		},
 		{
 			name: "the contract's burst, of a rate that passes its own", want: 200,
-			amend: func(e *Evidence, _ *rlc.Estimate) { e.Contract = &rlc.Contract{Limit: rlc.Limit{Rate: 100, Burst: 1500}} },
+			amend: func(e *Evidence, _ *rlc.Estimate) {
+				e.Contract = &rlc.Contract{Limit: rlc.Limit{Rate: 100, Burst: 1500}}
+			},
 			limit: *limit(200, 1500), acted: []string{"contract"},
 		},
 		{
 			name: "the contract's burst, inside the deadband", old: 100, want: 101,
-			amend: func(e *Evidence, _ *rlc.Estimate) { e.Contract = &rlc.Contract{Limit: rlc.Limit{Rate: 100, Burst: 1500}} },
+			amend: func(e *Evidence, _ *rlc.Estimate) {
+				e.Contract = &rlc.Contract{Limit: rlc.Limit{Rate: 100, Burst: 1500}}
+			},
 			limit: *limit(100, 1500), acted: []string{"deadband", "contract"},
 		},
 		{
