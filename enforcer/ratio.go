@@ -233,6 +233,34 @@ func (e *Enforcer) LoopLimit(name string, at loop.Place) (loop.Setting, bool) {
 	return loop.Setting{}, false
 }
 
+// LoopSeries is how enforcers' series label the requests that the loop counts
+// under a name: caller and procedure are "" where they do not matter. It is false
+// for what they have no series of its own for: caps, overrides, and keys that
+// tell requests apart by more or by less than the series do.
+func (e *Enforcer) LoopSeries(n LoopName) (caller, procedure string, ok bool) {
+	l := e.current(e.now())
+	if l == nil || l.services[n.Service] == nil {
+		return "", "", false
+	}
+	for i := range l.services[n.Service].buckets {
+		b := &l.services[n.Service].buckets[i]
+		if b.Name != n.Bucket || b.Role == rlc.CapRole {
+			continue
+		}
+		carried := 0
+		for name, carries := range map[string]bool{"caller": b.caller, "procedure": b.procedure} {
+			if _, keyed := n.Key[name]; keyed != carries {
+				return "", "", false
+			}
+			if carries {
+				carried++
+			}
+		}
+		return label(n.Key["caller"]), label(n.Key["procedure"]), carried == len(n.Key)
+	}
+	return "", "", false
+}
+
 func loopScope(scope string) loop.Scope {
 	switch scope {
 	case rlc.ScopeZone:

@@ -35,8 +35,9 @@ func BuiltinProfiles() map[string]*rlc.Profile {
 				`rlc:enforcer_requests:rate1m{service="${service}"}`,
 				`sum by (caller, procedure) (rate(rlc_enforcer_requests_total{service="${service}"}[1m]))`,
 			},
-			// Each enforcer shows its own: together they were never above the sum.
-			Peaks: `sum by (caller, procedure) (rlc_enforcer_peak_rate{service="${service}"})`,
+			// Where the loop counts the whole fleet, it is the witness. Else each
+			// enforcer shows its own: together they were never above the sum.
+			Peaks: `sum by (caller, procedure) (sum by (bucket, caller, procedure) (rlc_loop_peak_rate{service="${service}"}) or sum by (bucket, caller, procedure) (rlc_enforcer_peak_rate{service="${service}"}))`,
 		},
 		{
 			Name: "grpc",

@@ -106,7 +106,11 @@ func control(ctx context.Context, args []string, env func(string) string, stdout
 	if err != nil {
 		return err
 	}
-	t.registry.MustRegister(controllerCollector{wire, acks})
+	metrics := controllerCollector{wire: wire, acks: acks}
+	if parent == "" {
+		metrics.peaksOf = e.LoopSeries
+	}
+	t.registry.MustRegister(metrics)
 	t.group.Go(func() error { return e.Run(t.ctx) })
 	t.group.Go(func() error { return publish(t.ctx, e, wire) })
 	mux := http.NewServeMux()
@@ -155,6 +159,8 @@ func publish(ctx context.Context, e *enforcer.Enforcer, c *loopwire.Controller) 
 type controllerCollector struct {
 	wire *loopwire.Controller
 	acks *ackTable
+	// peaksOf is enforcer.LoopSeries, or nil to show no peaks: those above do.
+	peaksOf func(enforcer.LoopName) (caller, procedure string, ok bool)
 }
 
 var (
@@ -162,8 +168,8 @@ var (
 		"Requests per second offered to a drop_ratio bucket in its scope.", []string{"service", "bucket", "key", "zone", "region", "world"}, nil)
 	descLoopRatio = prometheus.NewDesc("rlc_loop_drop_ratio",
 		"Share of a bucket's normal requests that is dropped.", []string{"service", "bucket", "key", "zone", "region", "world"}, nil)
-	descLoopPeak = prometheus.NewDesc("rlc_enforcer_peak_rate",
-		"Highest one-second request rate of the last closed clock minute, over the scope of the bucket.", []string{"service", "bucket", "caller", "procedure"}, nil)
+	descLoopPeak = prometheus.NewDesc("rlc_loop_peak_rate",
+		"Highest one-second request rate of the last closed clock minute, of all enforcers together: in place of the sum of their rlc_enforcer_peak_rate.", []string{"service", "bucket", "caller", "procedure"}, nil)
 	descZoneAge = prometheus.NewDesc("rlc_loop_zone_age_seconds",
 		"Time since a zone's last sum.", []string{"zone", "region"}, nil)
 	descAcknowledged = prometheus.NewDesc("rlc_loop_enforcers",
@@ -186,7 +192,6 @@ func (c controllerCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	s := loopstate.Of(c.wire.State())
-	peaks := map[[4]string]float64{}
 	for i, b := range s.Buckets {
 		if i == maxLoopSeries {
 			break
@@ -197,12 +202,9 @@ func (c controllerCollector) Collect(ch chan<- prometheus.Metric) {
 		}
 		gauge(descLoopBucket, b.Offered, b.Service, b.Bucket, b.Key, b.Zone, b.Region, world)
 		gauge(descLoopRatio, b.Ratio, b.Service, b.Bucket, b.Key, b.Zone, b.Region, world)
-		key, _ := rlc.ParseKey(b.Key)
-		labels := [4]string{b.Service, b.Bucket, key["caller"], key["procedure"]}
-		peaks[labels] = max(peaks[labels], b.Peak)
 	}
-	for l, v := range peaks {
-		gauge(descLoopPeak, v, l[:]...)
+	for labels, peak := range loopPeaks(s.Buckets[:min(len(s.Buckets), maxLoopSeries)], c.peaksOf) {
+		gauge(descLoopPeak, peak, labels[:]...)
 	}
 	for _, z := range s.Zones {
 		gauge(descZoneAge, z.Age, z.Zone, z.Region)

@@ -99,6 +99,8 @@ type zonePath struct {
 	live  int // nodes whose load on it counts
 	known int // nodes that have reported it and are not forgotten
 
+	counted counted
+	said    counted // what of it was told
 	telling telling
 }
 
@@ -218,6 +220,7 @@ func (a *Aggregator) entry(n *node, e *PathReport, at, now time.Duration, whole 
 		n.clippedAt = now
 		part = np.believe / claim
 	}
+	np.path.counted.add(claim*span*part, span)
 	np.put(e, perClass, span, part)
 	return tell, true
 }

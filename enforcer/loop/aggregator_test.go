@@ -53,7 +53,7 @@ func TestAggregatorSums(t *testing.T) {
 		f.report(t, now, map[string]float64{"x": 100, "y": 50})
 	}
 	sum, up, _, down := a.Tick(3 * second)
-	want := Sum{Source: zoneZ, Epoch: 1, Seq: 1, Members: 2, Paths: []PathSum{{Path: Path{"a"}, Nodes: 2, Offered: normal(150), Dropped: []float64{0}}}}
+	want := Sum{Source: zoneZ, Epoch: 1, Seq: 1, Members: 2, Paths: []PathSum{{Path: Path{"a"}, Nodes: 2, Offered: normal(150), Dropped: []float64{0}, Counted: 450, Spans: 450}}}
 	if !up || down || !reflect.DeepEqual(sum, want) {
 		t.Errorf("sum %+v (%v), told clients: %v; want %+v", sum, up, down, want)
 	}

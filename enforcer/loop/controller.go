@@ -37,6 +37,8 @@ type ControllerConfig struct {
 	// is a source like a zone, decides for all regions.
 	Region string
 	Parent bool
+	// Minute is how far into a clock minute the zero of its times is, for peaks.
+	Minute time.Duration
 	// MaxPaths bounds what is compared, over all sources; 0 means 1,000,000.
 	// Paths beyond it count as late and run without directives.
 	MaxPaths int
@@ -128,7 +130,7 @@ func (c *Controller) Sum(s Sum, now time.Duration) {
 	if s.Epoch != z.epoch {
 		// A new aggregator names all it knows; what it does not name is gone.
 		for _, f := range z.flows {
-			f.offered, f.nodes, f.doubted = [Classes]float64{}, 0, 0
+			f.offered, f.nodes, f.doubted, f.counted = [Classes]float64{}, 0, 0, counted{}
 			clear(f.dropped)
 		}
 	}
@@ -167,6 +169,35 @@ func (c *Controller) load(z *zone, p *PathSum, now time.Duration) {
 	}
 	for i := range p.Dropped {
 		f.dropped[i] = sane(p.Dropped[i])
+	}
+	c.count(f, key, counted{sane(p.Counted), sane(p.Spans)}, now)
+}
+
+// count enters what a flow has counted since it last told into the peaks of its
+// buckets, of an outer one what the inner ones leave.
+func (c *Controller) count(f *flow, key string, told counted, now time.Duration) {
+	fresh := told.since(f.counted)
+	offered := total(f.offered)
+	if f.counted == (counted{}) && fresh.requests > offered*fresh.span() {
+		// Its source counts for longer than this controller listens.
+		fresh = counted{offered * fresh.span(), offered * fresh.span() * fresh.span()}
+	}
+	f.counted = told
+	c.upward.count(key, fresh)
+	to := c.config.Minute + now
+	from := to - time.Duration(fresh.span()*float64(time.Second))
+	through := f.offered
+	for i, p := range f.chain {
+		if i > 0 {
+			for class, k := range f.chain[i-1].cell.keep {
+				through[class] *= k
+			}
+		}
+		if offered > 0 {
+			p.cell.peak.add(fresh.requests*total(through)/offered, from, to)
+		} else {
+			p.cell.peak.add(fresh.requests, from, to)
+		}
 	}
 }
 
@@ -439,7 +470,7 @@ type BucketState struct {
 	Keep     Keep
 	Nodes    int
 	Zones    int
-	Peak     float64 // highest load of the last closed minute, requests/s
+	Peak     float64 // most requests in one second of the last clock minute that is over
 }
 
 // ZoneState is one source as the controller sees it.
@@ -457,7 +488,7 @@ func (c *Controller) State(now time.Duration) (buckets []BucketState, zones []Zo
 	defer c.mu.Unlock()
 	for _, k := range c.tier.order {
 		buckets = append(buckets, BucketState{Bucket: k.bucket, Area: k.area, Scope: k.scope, Limit: k.limit, None: k.none,
-			Offered: k.offered, Admitted: k.admitted, Keep: k.keep, Nodes: k.nodes, Zones: k.zones(), Peak: k.peak.closed})
+			Offered: k.offered, Admitted: k.admitted, Keep: k.keep, Nodes: k.nodes, Zones: k.zones(), Peak: k.peak.last(c.config.Minute + now)})
 	}
 	for _, z := range c.order {
 		zones = append(zones, ZoneState{z.Source, now - z.seen, z.members, z.flagged, z.left})

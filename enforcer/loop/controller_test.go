@@ -174,24 +174,6 @@ func TestControllerFollowsTheLimits(t *testing.T) {
 	}
 }
 
-func TestPeakIsThatOfTheLastClosedMinute(t *testing.T) {
-	var p peak
-	p.add(10*second, 5)
-	p.add(59*second, 7)
-	p.add(61*second, 3)
-	if p.closed != 7 {
-		t.Errorf("peak %v in the second minute, want 7", p.closed)
-	}
-	p.add(125*second, 1)
-	if p.closed != 3 {
-		t.Errorf("peak %v in the third minute, want 3", p.closed)
-	}
-	p.add(600*second, 1)
-	if p.closed != 0 {
-		t.Errorf("peak %v after an empty minute, want 0", p.closed)
-	}
-}
-
 // Paths may name buckets in opposite orders; levels must not grow for ever.
 func TestLevelsAreBounded(t *testing.T) {
 	var tr tier

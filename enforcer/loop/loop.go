@@ -108,6 +108,10 @@ type PathSum struct {
 	Offered [Classes]float64
 	Dropped []float64 // by position on the path
 	Doubted float64   // claimed beyond what is plausible, and not part of Offered
+	// Counted is how many requests of those that are believed were counted since
+	// the source began, Spans the same with each times the seconds that its report
+	// covers.
+	Counted, Spans float64
 }
 
 // BucketKeep is the share of each class that a bucket keeps.

@@ -20,6 +20,7 @@ type upPath struct {
 	key     string
 	path    Path
 	flows   []*flow
+	counted counted
 	telling telling
 }
 
@@ -43,6 +44,17 @@ func (u *upward) add(key string, f *flow) {
 		u.list = append(u.list, p)
 	}
 	p.flows = append(p.flows, f)
+}
+
+// count counts what a source's flow has counted.
+func (u *upward) count(key string, fresh counted) {
+	if u == nil {
+		return
+	}
+	if p := u.paths[key]; p != nil {
+		p.counted.requests += fresh.requests
+		p.counted.spans += fresh.spans
+	}
 }
 
 // settle decides who decides each global bucket.
@@ -123,7 +135,7 @@ func (c *Controller) Up(now time.Duration) (s Sum, send bool) {
 // sum adds the sources' loads up. A path that no source has any more is gone
 // once its zero was told.
 func (p *upPath) sum(c *Controller, now time.Duration) (s PathSum, gone bool) {
-	s = PathSum{Path: p.path, Dropped: make([]float64, len(p.path))}
+	s = PathSum{Path: p.path, Dropped: make([]float64, len(p.path)), Counted: p.counted.requests, Spans: p.counted.spans}
 	p.flows = slices.DeleteFunc(p.flows, func(f *flow) bool { return f.gone })
 	for _, f := range p.flows {
 		s.Nodes += f.nodes

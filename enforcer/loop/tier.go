@@ -73,6 +73,7 @@ type flow struct {
 	offered [Classes]float64
 	dropped []float64 // by position on the path
 	doubted float64
+	counted counted       // as was last told; a controller's
 	busy    time.Duration // when it last was offered anything; a controller's
 	gone    bool          // no longer part of the tier
 
@@ -233,7 +234,6 @@ func (c *cell) step(now time.Duration) {
 		}
 		live.Admitted += p.admitted
 	}
-	c.peak.add(now, total(c.offered))
 	if c.decide {
 		c.keep = c.law.Step(now, live)
 	}
@@ -327,22 +327,4 @@ func (c *cell) spare(p *part) float64 {
 		return 0
 	}
 	return max(0, c.limit-total(c.offered)) * p.doubted / c.doubted
-}
-
-// peak is the highest load of a minute. Loads are sums of rates over a second
-// or less, so it is the highest one-second rate of the area.
-type peak struct {
-	minute       time.Duration
-	open, closed float64
-}
-
-func (p *peak) add(now time.Duration, load float64) {
-	if m := now.Truncate(time.Minute); m != p.minute {
-		p.closed = p.open
-		if m != p.minute+time.Minute {
-			p.closed = 0
-		}
-		p.minute, p.open = m, 0
-	}
-	p.open = max(p.open, load)
 }

@@ -211,6 +211,9 @@ func (zp *zonePath) read(now time.Duration) {
 	zp.telling.see(total(zp.offered), now)
 }
 
+// few nodes on a path are those whose reports are told one by one.
+const few = 8
+
 // sum is what the controller is told: the paths that moved, and each of the
 // others every 250 ms.
 func (a *Aggregator) sum(now time.Duration) (s Sum, send bool) {
@@ -218,10 +221,15 @@ func (a *Aggregator) sum(now time.Duration) (s Sum, send bool) {
 		return Sum{}, false
 	}
 	for _, zp := range a.list {
-		if !zp.telling.due(total(zp.offered)+zp.doubted, now) {
+		// Of few nodes each report is told as it comes: many even out when they are
+		// entered somewhat late, two would count as a peak.
+		fresh := zp.live <= few && zp.counted != zp.said
+		if !zp.telling.due(total(zp.offered)+zp.doubted, now) && !fresh {
 			continue
 		}
-		s.Paths = append(s.Paths, PathSum{Path: zp.path, Nodes: zp.nodes, Offered: zp.offered, Dropped: append([]float64(nil), zp.dropped...), Doubted: zp.doubted})
+		zp.said = zp.counted
+		s.Paths = append(s.Paths, PathSum{Path: zp.path, Nodes: zp.nodes, Offered: zp.offered, Dropped: append([]float64(nil), zp.dropped...), Doubted: zp.doubted,
+			Counted: zp.counted.requests, Spans: zp.counted.spans})
 	}
 	if len(s.Paths) == 0 && now-a.summed < sumEvery {
 		return Sum{}, false

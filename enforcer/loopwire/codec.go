@@ -44,6 +44,7 @@ func encodeSum(w *writer, s loop.Sum) *pb.Sum {
 		out.Offered = append(out.Offered, p.Offered[:]...)
 		out.Dropped = append(out.Dropped, p.Dropped...)
 		out.Doubted = append(out.Doubted, p.Doubted)
+		out.Counted, out.Spans = append(out.Counted, p.Counted), append(out.Spans, p.Spans)
 	}
 	for _, k := range s.Keeps {
 		out.KeptBuckets = append(out.KeptBuckets, w.bucket(k.Bucket))
@@ -55,7 +56,7 @@ func encodeSum(w *writer, s loop.Sum) *pb.Sum {
 func decodeSum(names *reader, in *pb.Sum) (loop.Sum, error) {
 	n := len(in.Paths)
 	if len(in.Nodes) != n || len(in.Doubted) != n || len(in.Offered) != n*loop.Classes || len(in.Keeps) != len(in.KeptBuckets)*loop.Classes ||
-		len(in.TakenEpoch) != len(in.TakenFrom) || len(in.TakenNodes) != len(in.TakenFrom) {
+		len(in.Counted) != len(in.Spans) || len(in.Counted) != n && len(in.Counted) != 0 || len(in.TakenEpoch) != len(in.TakenFrom) || len(in.TakenNodes) != len(in.TakenFrom) {
 		return loop.Sum{}, errLists
 	}
 	s := loop.Sum{Seq: in.Seq, Leaving: in.Leaving, Members: int(in.Members), Flagged: in.Flagged, Paths: make([]loop.PathSum, n), Keeps: make([]loop.BucketKeep, len(in.KeptBuckets))}
@@ -73,6 +74,9 @@ func decodeSum(names *reader, in *pb.Sum) (loop.Sum, error) {
 		}
 		p := &s.Paths[i]
 		p.Path, p.Nodes, p.Doubted = path, int(in.Nodes[i]), in.Doubted[i]
+		if len(in.Counted) > 0 {
+			p.Counted, p.Spans = in.Counted[i], in.Spans[i]
+		}
 		copy(p.Offered[:], in.Offered[i*loop.Classes:])
 		p.Dropped, dropped = dropped[:len(path):len(path)], dropped[len(path):]
 	}

@@ -76,10 +76,10 @@ func NewController(c ControllerConfig) (*Controller, error) {
 		return nil, fmt.Errorf("%w: a controller below another takes a region", rlc.ErrInvalid)
 	}
 	var s stamps
-	epoch := s.next()
-	k := &Controller{config: c, clock: clock{time.Now()}, numbers: newNumbers(), zones: map[loop.Source]*attendance{}, doubles: doubles{log: c.Log},
+	epoch, clock := s.next(), clock{time.Now()}
+	k := &Controller{config: c, clock: clock, numbers: newNumbers(), zones: map[loop.Source]*attendance{}, doubles: doubles{log: c.Log},
 		ctl: loop.NewController(loop.ControllerConfig{Epoch: epoch, Limits: c.Limits, Zones: c.Zones, ReleaseAfter: c.ReleaseAfter,
-			Region: c.Region, Parent: c.Parent != ""})}
+			Minute: clock.intoMinute(), Region: c.Region, Parent: c.Parent != ""})}
 	if c.Parent != "" {
 		k.above = newAttendant(attendantConfig{
 			address: c.Parent, tls: c.DialTLS, queue: upQueue, log: c.Log, source: loop.Source{Place: loop.Place{Region: c.Region}}, epoch: epoch,

@@ -149,6 +149,9 @@ type clock struct{ start time.Time }
 
 func (c clock) now() time.Duration { return time.Since(c.start) }
 
+// intoMinute is how far into a clock minute it started.
+func (c clock) intoMinute() time.Duration { return c.start.Sub(c.start.Truncate(time.Minute)) }
+
 // stamps gives numbers that grow, also over restarts: microseconds since 1970.
 type stamps struct{ last atomic.Uint64 }
 

@@ -95,7 +95,7 @@ func TestWhatIsSentArrives(t *testing.T) {
 			number := rapid.Float64Range(0, 1e12)
 			for _, p := range paths(t) {
 				pr := loop.PathReport{Path: p, Since: time.Second, Dropped: make([]uint64, len(p))}
-				ps := loop.PathSum{Path: p, Nodes: rapid.IntRange(0, 1e6).Draw(t, "nodes"), Dropped: make([]float64, len(p)), Doubted: number.Draw(t, "doubted")}
+				ps := loop.PathSum{Path: p, Nodes: rapid.IntRange(0, 1e6).Draw(t, "nodes"), Dropped: make([]float64, len(p)), Doubted: number.Draw(t, "doubted"), Counted: number.Draw(t, "counted"), Spans: number.Draw(t, "spans")}
 				for c := range pr.Offered {
 					pr.Offered[c], ps.Offered[c] = rapid.Uint64().Draw(t, "offered"), number.Draw(t, "rate")
 				}

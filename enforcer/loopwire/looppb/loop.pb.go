@@ -233,6 +233,8 @@ type NodeHello struct {
 	Incarnation   uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	From          string                 `protobuf:"bytes,3,opt,name=from,proto3" json:"from,omitempty"`                             // the aggregator that it was joined to before
 	FromEpoch     uint64                 `protobuf:"varint,4,opt,name=from_epoch,json=fromEpoch,proto3" json:"from_epoch,omitempty"` // and which life of it
+	Zone          string                 `protobuf:"bytes,5,opt,name=zone,proto3" json:"zone,omitempty"`                             // where it runs; empty: it does not say
+	Region        string                 `protobuf:"bytes,6,opt,name=region,proto3" json:"region,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -293,6 +295,20 @@ func (x *NodeHello) GetFromEpoch() uint64 {
 		return x.FromEpoch
 	}
 	return 0
+}
+
+func (x *NodeHello) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
+func (x *NodeHello) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
 }
 
 // Report holds, for each of paths, since, three offered counts (critical,
@@ -520,7 +536,9 @@ func (x *ZoneHello) GetName() string {
 }
 
 // Sum holds, for each of paths, the nodes, three offered rates, as many dropped
-// rates as the path has buckets, and the doubted rate, in requests/s.
+// rates as the path has buckets, and the doubted rate, in requests/s; then how many
+// requests were counted since the sender began, and the same times the seconds
+// that their reports cover. These two lists may be left out.
 type Sum struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Seq           uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
@@ -537,6 +555,8 @@ type Sum struct {
 	TakenEpoch    []uint64               `protobuf:"varint,12,rep,packed,name=taken_epoch,json=takenEpoch,proto3" json:"taken_epoch,omitempty"`
 	TakenNodes    []uint32               `protobuf:"varint,13,rep,packed,name=taken_nodes,json=takenNodes,proto3" json:"taken_nodes,omitempty"`
 	Flagged       []string               `protobuf:"bytes,14,rep,name=flagged,proto3" json:"flagged,omitempty"` // nodes that claim more than is believed
+	Counted       []float64              `protobuf:"fixed64,15,rep,packed,name=counted,proto3" json:"counted,omitempty"`
+	Spans         []float64              `protobuf:"fixed64,16,rep,packed,name=spans,proto3" json:"spans,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -665,6 +685,20 @@ func (x *Sum) GetTakenNodes() []uint32 {
 func (x *Sum) GetFlagged() []string {
 	if x != nil {
 		return x.Flagged
+	}
+	return nil
+}
+
+func (x *Sum) GetCounted() []float64 {
+	if x != nil {
+		return x.Counted
+	}
+	return nil
+}
+
+func (x *Sum) GetSpans() []float64 {
+	if x != nil {
+		return x.Spans
 	}
 	return nil
 }
@@ -1004,13 +1038,15 @@ const file_loop_proto_rawDesc = "" +
 	"\x05hello\x18\x01 \x01(\v2\x16.rlc.loop.v1.NodeHelloR\x05hello\x12(\n" +
 	"\x05names\x18\x02 \x01(\v2\x12.rlc.loop.v1.NamesR\x05names\x12+\n" +
 	"\x06report\x18\x03 \x01(\v2\x13.rlc.loop.v1.ReportR\x06report\x12\x10\n" +
-	"\x03ack\x18\x04 \x01(\fR\x03ack\"t\n" +
+	"\x03ack\x18\x04 \x01(\fR\x03ack\"\xa0\x01\n" +
 	"\tNodeHello\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x12\n" +
 	"\x04from\x18\x03 \x01(\tR\x04from\x12\x1d\n" +
 	"\n" +
-	"from_epoch\x18\x04 \x01(\x04R\tfromEpoch\"\x94\x01\n" +
+	"from_epoch\x18\x04 \x01(\x04R\tfromEpoch\x12\x12\n" +
+	"\x04zone\x18\x05 \x01(\tR\x04zone\x12\x16\n" +
+	"\x06region\x18\x06 \x01(\tR\x06region\"\x94\x01\n" +
 	"\x06Report\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x13\n" +
 	"\x05at_us\x18\x02 \x01(\x03R\x04atUs\x12\x14\n" +
@@ -1027,7 +1063,7 @@ const file_loop_proto_rawDesc = "" +
 	"\x04zone\x18\x01 \x01(\tR\x04zone\x12\x16\n" +
 	"\x06region\x18\x02 \x01(\tR\x06region\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x12\n" +
-	"\x04name\x18\x04 \x01(\tR\x04name\"\xf9\x02\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\"\xa9\x03\n" +
 	"\x03Sum\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x18\n" +
 	"\aleaving\x18\x02 \x01(\bR\aleaving\x12\x14\n" +
@@ -1046,7 +1082,9 @@ const file_loop_proto_rawDesc = "" +
 	"takenEpoch\x12\x1f\n" +
 	"\vtaken_nodes\x18\r \x03(\rR\n" +
 	"takenNodes\x12\x18\n" +
-	"\aflagged\x18\x0e \x03(\tR\aflagged\"\xca\x01\n" +
+	"\aflagged\x18\x0e \x03(\tR\aflagged\x12\x18\n" +
+	"\acounted\x18\x0f \x03(\x01R\acounted\x12\x14\n" +
+	"\x05spans\x18\x10 \x03(\x01R\x05spans\"\xca\x01\n" +
 	"\x04Down\x12(\n" +
 	"\x05names\x18\x01 \x01(\v2\x12.rlc.loop.v1.NamesR\x05names\x127\n" +
 	"\n" +
