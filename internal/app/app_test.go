@@ -184,6 +184,7 @@ func handWritten(n int) []byte {
 // The whole loop: history becomes a proposal, a person accepts it, the
 // enforcer counts what it would drop, and a second run has nothing to say.
 func TestHistoryBecomesReviewedQuotasThatEnforcersCount(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	a := open(t, dir, twoServices(), nil)
 	now := time.Now().UTC().Truncate(time.Second)
@@ -245,6 +246,7 @@ func TestHistoryBecomesReviewedQuotasThatEnforcersCount(t *testing.T) {
 // The same now and the same head give the same bytes, from two servers that
 // share nothing.
 func TestEqualInputsGiveEqualBytes(t *testing.T) {
+	t.Parallel()
 	now := time.Now().UTC().Truncate(time.Minute)
 	var trees [2]string
 	for i := range trees {
@@ -262,6 +264,7 @@ func TestEqualInputsGiveEqualBytes(t *testing.T) {
 
 // A person's push of a policy recomputes that service at once, and only that.
 func TestPushOfAPolicyRecomputesThatService(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	a := open(t, dir, twoServices(), nil)
 	if _, err := a.Compute(t.Context(), planner.Ask{Slot: "one"}); err != nil {
@@ -295,6 +298,7 @@ func TestPushOfAPolicyRecomputesThatService(t *testing.T) {
 
 // An unreachable history holds every quota, says so, and nothing is lowered.
 func TestUnreachableHistoryHoldsAndSaysSo(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -330,6 +334,7 @@ func TestUnreachableHistoryHoldsAndSaysSo(t *testing.T) {
 
 // A policy that does not parse fails alone and visibly.
 func TestBrokenPolicyFailsAlone(t *testing.T) {
+	t.Parallel()
 	files := twoServices()
 	files["services/search/policy.yaml"] = []byte("apiVersion: rlc/v1\nkind: ServicePolicy\nservice: search\nbuckets:\n  - {name: callers, each: [caller], polcy: {kind: historical}}\n")
 	a := open(t, t.TempDir(), files, nil)
@@ -352,6 +357,7 @@ func TestBrokenPolicyFailsAlone(t *testing.T) {
 // A broken push of one team keeps that team's last good quotas and stops
 // nobody else's.
 func TestABrokenPushKeepsThatServicesLastGood(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	a := open(t, dir, twoServices(), nil)
 	if _, err := a.Compute(t.Context(), planner.Ask{Slot: "one"}); err != nil {
@@ -384,6 +390,7 @@ func TestABrokenPushKeepsThatServicesLastGood(t *testing.T) {
 // Accepting needs an open proposal; a second answer is a conflict, and both
 // acts are in the audit.
 func TestAProposalIsAnsweredOnce(t *testing.T) {
+	t.Parallel()
 	a := open(t, t.TempDir(), twoServices(), nil)
 	if _, err := a.Compute(t.Context(), planner.Ask{Slot: "one"}); err != nil {
 		t.Fatal(err)
@@ -417,6 +424,7 @@ func TestAProposalIsAnsweredOnce(t *testing.T) {
 
 // A server that is stopped and started on the same data knows what it knew.
 func TestARestartGoesOn(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	var version rlc.Version
 	t.Run("first", func(t *testing.T) {
@@ -460,6 +468,7 @@ func get(t *testing.T, url string) string {
 
 // A person may remove many buckets at once, and is named; the enforcers follow.
 func TestAPersonsRemovalReachesTheEnforcers(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	a := open(t, dir, rlc.Files{"services/checkout/policy.yaml": handWritten(40)}, nil)
 	eventually(t, "forty buckets are live", func() bool { _, live := a.Live(); return live != nil })
@@ -479,6 +488,7 @@ func TestAPersonsRemovalReachesTheEnforcers(t *testing.T) {
 // A base branch whose history was rewritten halts everything until a person
 // lets RLC follow it.
 func TestRewrittenHistoryHaltsUntilAPersonSaysSo(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	a := open(t, dir, twoServices(), nil)
 	if _, err := a.Compute(t.Context(), planner.Ask{Slot: "one"}); err != nil {

@@ -30,6 +30,7 @@ func decisions(t *testing.T, a *app.App, id string) (out []string) {
 // found in git and recorded with one audit row; one that git refuses leaves
 // neither a decision nor a row.
 func TestADecisionThatWasCutShortIsRecordedOnceOrNotAtAll(t *testing.T) {
+	t.Parallel()
 	a := open(t, t.TempDir(), twoServices(), nil)
 	if _, err := a.Compute(t.Context(), planner.Ask{}); err != nil {
 		t.Fatal(err)

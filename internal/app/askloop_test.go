@@ -13,6 +13,7 @@ import (
 )
 
 func TestAnotherProcessesLoopIsAsked(t *testing.T) {
+	t.Parallel()
 	mux := http.NewServeMux()
 	answer := func(path, body string) {
 		mux.HandleFunc("GET "+path+"/v1/loop", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(body)) })

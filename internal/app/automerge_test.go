@@ -12,6 +12,7 @@ import (
 // A service that allows it merges what needs no person, with an audit row that
 // says why; one that is frozen, and one that allows nothing, wait and say so.
 func TestWhatNeedsNoPersonMergesByItself(t *testing.T) {
+	t.Parallel()
 	files := rlc.Files{
 		"services/checkout/policy.yaml": policy("checkout", "auto_merge: {max_change: 0.2}\n"),
 		"services/search/policy.yaml":   policy("search", "auto_merge: {max_change: 0.2}\nfreeze: [{cron: \"* * * * *\", for: 1h}]\n"),

@@ -64,6 +64,7 @@ func onForge(t *testing.T, kind, groupBy string) (a *app.App, s *forgetest.Serve
 // person's label holds it, exactly the commit that was judged, and one review at
 // a time. What it merged counts for the next one's turn as RLC's own merge.
 func TestTheForgeMergesWhatNeedsNoPerson(t *testing.T) {
+	t.Parallel()
 	for kind := range forges {
 		t.Run(kind, func(t *testing.T) { forgeMerges(t, kind) })
 	}

@@ -14,6 +14,7 @@ import (
 // puts nothing in force; what is there already, or would enforce, is refused and
 // leaves the repository as it was.
 func TestAnImportedPolicyIsCommittedInShadowAndNeverOverAnother(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	a := open(t, dir, twoServices(), nil)
 	repo := filepath.Join(dir, "config.git")

@@ -16,6 +16,7 @@ import (
 // said gets its old number back as a new version, is pinned, and its owners are
 // told. A number of the same review that drops little stays.
 func TestAMergedQuotaThatDropsTooMuchIsRolledBackAlone(t *testing.T) {
+	t.Parallel()
 	o := receive(t)
 	files := twoServices()
 	enforced := strings.Replace(string(policy("checkout", "")), "each: [caller]}", "each: [caller], mode: enforce}", 1)

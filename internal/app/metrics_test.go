@@ -10,6 +10,7 @@ import (
 
 // What /metrics promises, by name, with the labels.
 func TestTheMetricsThatArePromised(t *testing.T) {
+	t.Parallel()
 	a := open(t, t.TempDir(), twoServices(), nil)
 	ch := make(chan *prometheus.Desc, 1000)
 	a.Registry.Describe(ch)

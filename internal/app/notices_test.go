@@ -12,6 +12,7 @@ import (
 // The owners of a caller hear of a tightening while its review is open, and of
 // an override at once, each message signed.
 func TestCallersOwnersHearOfATighteningBeforeItMergesAndOfOverridesAtOnce(t *testing.T) {
+	t.Parallel()
 	o := receive(t)
 	files := twoServices()
 	high := strings.Replace(string(policy("checkout", "")), "each: [caller]", "each: [caller], guards: {floor: 3000}", 1)
@@ -60,6 +61,7 @@ func TestCallersOwnersHearOfATighteningBeforeItMergesAndOfOverridesAtOnce(t *tes
 
 // The same ask from two replicas is one row of the audit log and one notice.
 func TestAnAskThatTwoReplicasTookIsToldOnce(t *testing.T) {
+	t.Parallel()
 	o := receive(t)
 	a := staged(t, o, time.Hour)
 	at := time.Now().UTC().Truncate(time.Microsecond)

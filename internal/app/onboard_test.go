@@ -78,6 +78,7 @@ func firstLimit(t *testing.T, a *app.App) rlc.Limit {
 // Traffic without a policy becomes a policy in shadow, and a review of its
 // first limits, through the pages of a real server.
 func TestTrafficWithoutAPolicyIsOnboardedAndItsLimitsAreProposed(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	a := open(t, dir, rlc.Files{"services/checkout/policy.yaml": policy("checkout", "")}, nil)
 	eventually(t, "search is seen without a policy", func() bool {
@@ -138,6 +139,7 @@ func TestTrafficWithoutAPolicyIsOnboardedAndItsLimitsAreProposed(t *testing.T) {
 // Who needs a higher limit asks for it: owners are told, it is on the overview
 // until it is answered, and no limit moves.
 func TestAskingForMoreTellsOwnersAndStandsUntilItIsAnswered(t *testing.T) {
+	t.Parallel()
 	o := receive(t)
 	a := stagedWith(t, o, time.Hour, twoServices())
 	before, _ := a.Live()

@@ -39,6 +39,7 @@ func decided(e *enforcer.Enforcer, service, caller string) enforcer.Outcome {
 }
 
 func TestAnOverrideIsInForceUntilItIsEndedAndIsAudited(t *testing.T) {
+	t.Parallel()
 	a := open(t, t.TempDir(), twoServices(), nil)
 	o, err := a.SetOverride(t.Context(), block(time.Hour), "ana")
 	if err != nil {
@@ -131,6 +132,7 @@ func reach(t *testing.T, fleet []*enforcer.Enforcer, since time.Time) time.Durat
 }
 
 func TestFiftyEnforcersHaveAnOverrideFromTheHub(t *testing.T) {
+	t.Parallel()
 	a := open(t, t.TempDir(), twoServices(), nil)
 	all := fleet(t, 50, a.Follow)
 	began := time.Now()
@@ -144,6 +146,7 @@ func TestFiftyEnforcersHaveAnOverrideFromTheHub(t *testing.T) {
 // takes an override and brings it to enforcers over Redis; it is recorded, with
 // its audit row, when the records are back.
 func TestWithEverythingElseAwayAnOverrideIsInForceAndIsRecordedLater(t *testing.T) {
+	t.Parallel()
 	server := pgtest.New(t)
 	redis := redistest.Start(t)
 	dir := t.TempDir()
@@ -225,6 +228,7 @@ func TestWithEverythingElseAwayAnOverrideIsInForceAndIsRecordedLater(t *testing.
 }
 
 func TestAnOverrideEndsByItselfAndOutlivesARestart(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	c := config.Server{Listen: "127.0.0.1:0", Data: dir, Poll: 50 * time.Millisecond, Scrape: time.Second}
 	start := func() (*app.App, func()) {
@@ -254,6 +258,7 @@ func TestAnOverrideEndsByItselfAndOutlivesARestart(t *testing.T) {
 }
 
 func TestAllToShadowIsThrownByTheFileAndByTheSwitch(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	a := open(t, dir, twoServices(), nil)
 	if _, err := a.SetOverride(t.Context(), block(time.Hour), "ana"); err != nil {
@@ -283,6 +288,7 @@ func TestAllToShadowIsThrownByTheFileAndByTheSwitch(t *testing.T) {
 }
 
 func TestAnOverrideBecomesACapInThePersonsNameAndItsWindowIsLeftOut(t *testing.T) {
+	t.Parallel()
 	a := open(t, t.TempDir(), twoServices(), nil)
 	o := block(time.Hour)
 	held := rlc.Rate(120)

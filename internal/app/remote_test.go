@@ -43,6 +43,7 @@ func remote(t *testing.T, files rlc.Files) (url, ca, bare string) {
 // The same loop with the config repository behind https: what is accepted is
 // pushed, what a person pushes is followed.
 func TestTheLoopOverHTTPS(t *testing.T) {
+	t.Parallel()
 	url, ca, bare := remote(t, twoServices())
 	a := open(t, t.TempDir(), nil, func(c *config.Server) { c.Repository.URL, c.Repository.CAFile = url, ca })
 	if _, err := a.Compute(t.Context(), planner.Ask{Slot: "one"}); err != nil {

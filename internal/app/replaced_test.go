@@ -13,6 +13,7 @@ import (
 // What is merged between a run and the publishing of its proposal is recorded,
 // though the run superseded the proposal that was merged.
 func TestAMergeOfAReviewWhoseSuccessorWaitsIsRecorded(t *testing.T) {
+	t.Parallel()
 	a := open(t, t.TempDir(), twoServices(), nil)
 	if _, err := a.Compute(t.Context(), planner.Ask{Slot: "one"}); err != nil {
 		t.Fatal(err)

@@ -70,6 +70,7 @@ func banner(a *app.App, text string) bool {
 // With Redis, live is what every enforcer elsewhere has in force; while it is
 // away nothing is lost, and what was merged meanwhile arrives afterwards.
 func TestEnforcersElsewhereDecideWhatIsLive(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	a := open(t, t.TempDir(), twoServices(), func(c *config.Server) { c.Redis.URL = config.Inline(redis.URL()) })
 	eventually(t, "this process's witness has the first snapshot", func() bool { return a.Enforcer.Version().Number > 0 })
@@ -134,6 +135,7 @@ func acceptNext(t *testing.T, a *app.App, service string) {
 // An enforcer that refuses what is published is counted and named, and keeps
 // live where it is.
 func TestARefusingEnforcerIsNamed(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	a := open(t, t.TempDir(), twoServices(), func(c *config.Server) { c.Redis.URL = config.Inline(redis.URL()) })
 	follower(t, redis.URL(), "edge-1")
@@ -175,6 +177,7 @@ func TestARefusingEnforcerIsNamed(t *testing.T) {
 // and people's acts, one fires runs; when it goes the other takes over, under a
 // higher epoch, and nothing is done twice.
 func TestTwoReplicasOneScheduler(t *testing.T) {
+	t.Parallel()
 	redis, prom := redistest.Start(t), history(t)
 	url, ca, bare := remote(t, twoServices())
 	dsn := postgres.DSN(t)

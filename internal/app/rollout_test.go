@@ -153,6 +153,7 @@ func state(t *testing.T, a *app.App) rollout.Promotion {
 }
 
 func TestAPromotionWithABadLimitHaltsRollsBackAndTellsTheOwner(t *testing.T) {
+	t.Parallel()
 	o := receive(t)
 	a := staged(t, o, 6*time.Second)
 	f := join(t, a)
@@ -207,6 +208,7 @@ func TestAPromotionWithABadLimitHaltsRollsBackAndTellsTheOwner(t *testing.T) {
 }
 
 func TestWithoutACountAPromotionStopsWhereItIs(t *testing.T) {
+	t.Parallel()
 	o := receive(t)
 	a := staged(t, o, time.Second)
 	f := join(t, a)
@@ -223,6 +225,7 @@ func TestWithoutACountAPromotionStopsWhereItIs(t *testing.T) {
 }
 
 func TestARollbackIsANewVersionAndItsNumbersArePinned(t *testing.T) {
+	t.Parallel()
 	o := receive(t)
 	a := staged(t, o, time.Minute)
 	_, c := a.Desired()

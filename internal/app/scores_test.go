@@ -11,6 +11,7 @@ import (
 )
 
 func TestScoresAddUpServicesOfTheFleetAndOfEachOwner(t *testing.T) {
+	t.Parallel()
 	at := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
 	old, young := at.AddDate(0, 0, -9), at.AddDate(0, 0, -1)
 	rows := []rlc.ServiceSummary{
@@ -40,6 +41,7 @@ func TestScoresAddUpServicesOfTheFleetAndOfEachOwner(t *testing.T) {
 }
 
 func TestALimitFitsBetweenItsBounds(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		limit, peak rlc.Rate
 		want        bool

@@ -10,6 +10,7 @@ import (
 )
 
 func TestSettingsNameEveryKeyAndThePartsThatAreInUse(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	a, err := app.Open(t.Context(), config.Server{Listen: "127.0.0.1:0", Data: dir, Schedule: "5 4 * * *"}, app.Options{})
 	if err != nil {

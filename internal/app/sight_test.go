@@ -8,6 +8,7 @@ import (
 )
 
 func TestTheAttributeThatTellsMoreApartIsCounted(t *testing.T) {
+	t.Parallel()
 	flow := func(caller, procedure string, rate rlc.Rate) promhistory.Flow {
 		return promhistory.Flow{Attributes: rlc.Attributes{"caller": caller, "procedure": procedure}, Rate: rate}
 	}

@@ -8,6 +8,7 @@ import (
 )
 
 func TestSilenceIsSaidAfterTwoIntervals(t *testing.T) {
+	t.Parallel()
 	hourly, err := scheduler.ParseSchedule("17 * * * *")
 	if err != nil {
 		t.Fatal(err)

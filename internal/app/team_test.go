@@ -13,6 +13,7 @@ import (
 // counts once against the bound; each is accepted alone on RLC's page, the review
 // then says what is left, and the forge merges only what all of it may.
 func TestATeamsServicesShareAReviewOnTheForge(t *testing.T) {
+	t.Parallel()
 	const branch = "rlc/_team/team-a"
 	a, s, push := onForge(t, "gitea", "team")
 	if _, err := a.Compute(t.Context(), planner.Ask{Slot: "one"}); err != nil {
