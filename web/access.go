@@ -101,8 +101,9 @@ func (s *server) maySee(who identity, service string) bool {
 	})
 }
 
-// open are routes that tell nothing of any service.
-var open = []string{"/favicon.ico", "/api/openapi.json"}
+// open are routes that tell nothing of any service, or, as finding does, only
+// of those that the viewer may see.
+var open = []string{"/favicon.ico", "/api/openapi.json", "/find", "/find.json", "/find.csv"}
 
 // byQuery are the requests whose service stands in the address' query: their
 // handlers read it there and nowhere else.

@@ -105,6 +105,10 @@ func (s *server) bucketHead(t *truth, r *row) ui.Head {
 	if t.service != nil && len(t.service.Owners) > 0 {
 		h.Facts = append(h.Facts, ui.Link{Text: "owner " + strings.Join(t.service.Owners, ", ")})
 	}
+	if l := callerLink(r); l.URL != "" {
+		h.Facts = append(h.Facts, ui.Link{Text: "limits on " + l.Text, URL: l.URL})
+	}
+	h.Facts = append(h.Facts, ui.Link{Text: "why a request is refused", URL: requestURL(t.name, r, "")})
 	if r.bucket.Policy != nil {
 		h.Facts = append(h.Facts, ui.Link{Text: "policy " + r.bucket.Policy.Kind})
 	} else {
@@ -184,6 +188,9 @@ func (s *server) quotaPage(v *visit, t *truth, r *row) error {
 		view.NoChart = noChart(t, r, historyErr)
 	}
 	explain(v, t, r, &view)
+	if err := s.readAt(v, r, &view); err != nil {
+		return err
+	}
 	view.Flags = flagRows(v, r, verdicts)
 	episodeRows(v, t, r, &view)
 	answers := map[string]*rlc.Proposal{}

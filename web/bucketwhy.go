@@ -1,6 +1,8 @@
 package web
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -28,6 +30,10 @@ func explain(v *visit, t *truth, r *row, view *ui.Bucket) {
 	}
 	x := policies.Explain(*c)
 	view.Outcome = x.Verdict
+	if l := r.force(); l != nil && c.Moves() && c.New != nil { // the steps lead to another number
+		view.WhyTitle += " is proposed"
+		view.Outcome += ". In force is " + limitText(l) + ": " + cmp.Or(r.why, "no reason is written beside it")
+	}
 	top := 0.0
 	for _, l := range x.Lines {
 		top = max(top, float64(l.Rate))
@@ -66,6 +72,24 @@ func explain(v *visit, t *truth, r *row, view *ui.Bucket) {
 		}
 		view.Steps = append(view.Steps, ui.Step{Label: label, Detail: "burst " + count(float64(c.New.Burst)), Rate: limitText(c.New), Bar: "end", X: "0", W: coord(float64(c.New.Rate) / top * 100)})
 	}
+}
+
+// readAt names the commit at which the run that computed a number read the
+// policies; nothing where no run did.
+func (s *server) readAt(v *visit, r *row, view *ui.Bucket) error {
+	if r.change == nil {
+		return nil
+	}
+	run, err := s.Records.RunByID(v.ctx(), r.change.RunID)
+	switch {
+	case errors.Is(err, rlc.ErrNotFound): // it is older than what is kept
+		return nil
+	case err != nil:
+		return err
+	case run.Commit != "":
+		view.Policy += " Policies read at commit " + short(run.Commit) + "."
+	}
+	return nil
 }
 
 func flagRows(v *visit, r *row, verdicts []rlc.Verdict) []ui.FlagRow {

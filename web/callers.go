@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -175,21 +176,27 @@ func callerCells(x *limitOn, caller string) []ui.Cell {
 }
 
 // whyURL explains a request of the caller that the limit counts.
-func whyURL(x *limitOn, caller string) string {
-	q := "/why?service=" + query(x.service) + "&caller=" + query(caller)
+func whyURL(x *limitOn, caller string) string { return requestURL(x.service, &x.row, caller) }
+
+// requestURL explains a request that a limit counts; caller "" is the one that
+// it counts, if it counts one alone.
+func requestURL(service string, r *row, caller string) string {
 	attrs := map[string]string{}
-	if x.row.bucket != nil {
-		for a, p := range x.row.bucket.Match {
-			if p.Kind == rlc.Exact && a != "caller" {
+	if r.bucket != nil {
+		for a, p := range r.bucket.Match {
+			if p.Kind == rlc.Exact {
 				attrs[a] = p.Values[0]
 			}
 		}
 	}
-	for a, value := range x.row.key {
-		if a != "caller" {
-			attrs[a] = value
-		}
+	for a, value := range r.key {
+		attrs[a] = value
 	}
+	q := "/why?service=" + query(service)
+	if caller = cmp.Or(caller, attrs["caller"]); caller != "" {
+		q += "&caller=" + query(caller)
+	}
+	delete(attrs, "caller")
 	for a, value := range sortedMap(attrs) {
 		q += "&" + query(a) + "=" + query(value)
 	}

@@ -235,8 +235,8 @@ func testKeyboard(t *testing.T, parent context.Context) {
 	until(t, ctx, `document.activeElement.id === 'q'`)
 	// The browser takes a made character as typed, whatever its key did.
 	value[bool](t, ctx, `document.activeElement.value = '', true`)
-	press("checkout\r")
-	until(t, ctx, `location.search.includes('q=checkout') && document.readyState === 'complete'`)
+	press("check\r")
+	until(t, ctx, `location.pathname + location.search === '/find?q=check' && document.readyState === 'complete'`)
 	press("j")
 	until(t, ctx, `document.activeElement.matches('tr.at a')`)
 	press("\r")
@@ -250,7 +250,7 @@ func testKeyboard(t *testing.T, parent context.Context) {
 	was := value[string](t, ctx, `document.documentElement.dataset.theme ?? ''`)
 	press("t")
 	until(t, ctx, `document.documentElement.dataset.theme !== `+quoted(was))
-	for key, path := range map[string]string{"o": "/", "p": "/proposals", "r": "/runs", "e": "/emergency"} {
+	for key, path := range map[string]string{"o": "/", "p": "/proposals", "r": "/runs", "w": "/why", "e": "/emergency"} {
 		press("g" + key)
 		until(t, ctx, `location.pathname === `+quoted(path)+` && document.readyState === 'complete'`)
 	}

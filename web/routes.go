@@ -43,6 +43,9 @@ func (s *server) routes() []route {
 		{"GET", "/login/callback", anyone, s.comeBack},
 
 		{"GET", "/{$}", viewer, s.overview},
+		{"GET", "/find", viewer, s.find},
+		{"GET", "/find.json", viewer, s.findJSON},
+		{"GET", "/find.csv", viewer, s.findCSV},
 		{"GET", "/scorecard", viewer, s.scorecard},
 		{"GET", "/scorecard.json", viewer, s.scorecardJSON},
 		{"GET", "/scorecard.csv", viewer, s.scorecardCSV},

@@ -135,6 +135,9 @@ func (s *server) why(v *visit) error {
 	names := []string{"service", "caller", "procedure"}
 	if q.Get("service") == "" {
 		view.Empty = &ui.Empty{Title: "Name a service", Reason: "Say who calls what, and this page says which limit counts it, and why the others do not.", Query: "rlc why checkout --caller search", Fix: ui.Link{Text: "Services", URL: "/services"}}
+		if c := q.Get("caller"); c != "" {
+			view.Empty.Fix = ui.Link{Text: "All limits on " + c, URL: "/callers/" + segment(c)}
+		}
 		for _, n := range names {
 			view.Fields = append(view.Fields, ui.Field{Name: n, Value: q.Get(n)})
 		}
@@ -169,6 +172,9 @@ func (s *server) why(v *visit) error {
 		seen = nil
 	}
 	view.Verdict, view.Grid = append(s.overrideSays(v, e.over), e.verdict(seen)...), s.whyGrid(v, e)
+	if c := e.attrs["caller"]; c != "" {
+		view.Verdict = append(view.Verdict, ui.Part{Text: " "}, ui.Part{Text: "All limits on " + c, URL: "/callers/" + segment(c)}, ui.Part{Text: "."})
+	}
 	if e.quota != nil {
 		if view.Tiles, err = s.refusedTiles(v, e, seen); err != nil {
 			return err
