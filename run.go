@@ -286,7 +286,7 @@ type ServiceSummary struct {
 	Capacity     Rate      // declared; 0 for none
 	Headroom     *Ratio    // the least (limit − peak) / peak of its quotas; nil where unknown
 	HeadroomAt   string    // that quota's ID
-	Trend        []Rate    // hourly highest offered of the last 7 days, for the sparkline
+	Week         Trend     // its last 7 days; the zero value where none of them is known
 	VirtualDrops float64   // last 24 h
 	Drops        float64   // last 24 h
 	Counted      float64   // requests that enforcers counted in the last 24 h; 0 where unknown
@@ -302,6 +302,15 @@ type ServiceSummary struct {
 
 // ServiceFilter narrows and orders a list of service summaries. The zero value
 // is every service by name.
+// Trend is a service by the clock hour (UTC), summed over its quota buckets.
+type Trend struct {
+	Until   time.Time // end of the last hour; zero where nothing is known
+	Mean    []*Rate   // offered; nil where less than 95 % of the hour's traffic is known
+	Most    []*Rate   // the highest step, at most: each quota's highest, added up; nil as Mean is
+	Dropped []Rate    // of Mean, what enforcement dropped; nil where nothing was
+	Virtual []Rate    // of Most, what lay above the limit of a quota in shadow; nil where nothing did
+}
+
 type ServiceFilter struct {
 	Query   string // part of the name or of an owner; "" for all
 	Owner   string // exactly this owner; "" for all

@@ -23,6 +23,9 @@ type chartData struct {
 	T        []int64    `json:"t"`
 	Mean     []*float64 `json:"mean"`
 	Max      []*float64 `json:"max"`
+	Dropped  []float64  `json:"dropped,omitempty"` // of mean; without it drops are what lies above a limit
+	Virtual  []float64  `json:"virtual,omitempty"` // of max
+	Sum      bool       `json:"sum,omitempty"`     // of several series: max is at most that
 	Step     int64      `json:"step"`
 	Zone     string     `json:"tz"`
 	Live     []segmentD `json:"live"`
@@ -105,11 +108,11 @@ func limitLines(proposals []rlc.Proposal, promotions []rollout.Promotion, r *row
 // enforce, as far as its last promotion tells: what lay above a line before was
 // counted, not dropped.
 func inShadowBefore(lines []segmentD, promotions []rollout.Promotion, r *row) []segmentD {
-	i := slices.IndexFunc(promotions, func(p rollout.Promotion) bool { return p.Bucket == r.name && p.State != rollout.RolledBack })
-	if r.mode != rlc.Enforce || i < 0 {
+	since := rollout.EnforcedSince(promotions, r.name)
+	if r.mode != rlc.Enforce || since.IsZero() {
 		return lines
 	}
-	at := promotions[i].Started.Unix()
+	at := since.Unix()
 	var out []segmentD
 	for n, l := range lines {
 		if l.From >= at {
@@ -254,18 +257,7 @@ func (d *chartData) draw(v *visit, name string, highest float64, at time.Time, t
 	}
 	flush()
 	c.Mean, c.Area = mean.String(), upper.String()
-	for i, t := range d.T {
-		limit, mode := d.limit(t)
-		if d.Max[i] == nil || limit <= 0 || *d.Max[i] <= limit {
-			continue
-		}
-		c.Over = append(c.Over, ui.Box{X: coord(x(t)), Y: coord(y(*d.Max[i])), W: coord(max(x(t+d.Step)-x(t), 2.5)), H: coord(y(limit) - y(*d.Max[i])), Real: mode == rlc.Enforce})
-		if mode == rlc.Enforce {
-			c.Kinds.Drop = true
-		} else {
-			c.Kinds.Virtual = true
-		}
-	}
+	d.over(c, x, y)
 	for _, b := range d.Excluded {
 		c.Bands = append(c.Bands, ui.Box{X: coord(x(b.From)), Y: coord(roof), W: coord(max(x(b.Until)-x(b.From), 3)), H: coord(foot - roof)})
 	}
@@ -296,6 +288,29 @@ func (d *chartData) draw(v *visit, name string, highest float64, at time.Time, t
 	}
 	c.Dates = d.dates(v.zone, x)
 	return c
+}
+
+// over marks what was dropped and what would have been: above a limit, or of a
+// sum, the part of it that was.
+func (d *chartData) over(c *ui.Chart, x func(int64) float64, y func(float64) float64) {
+	mark := func(t int64, top, bottom float64, real bool) {
+		c.Over = append(c.Over, ui.Box{X: coord(x(t)), Y: coord(y(top)), W: coord(max(x(t+d.Step)-x(t), 2.5)), H: coord(y(bottom) - y(top)), Real: real})
+		c.Kinds.Drop, c.Kinds.Virtual = c.Kinds.Drop || real, c.Kinds.Virtual || !real
+	}
+	for i, t := range d.T {
+		if d.Max[i] == nil {
+			continue
+		}
+		if d.Virtual != nil && d.Virtual[i] > 0 {
+			mark(t, *d.Max[i], *d.Max[i]-d.Virtual[i], false)
+		}
+		if d.Dropped != nil && d.Dropped[i] > 0 {
+			mark(t, *d.Mean[i], *d.Mean[i]-d.Dropped[i], true)
+		}
+		if limit, mode := d.limit(t); limit > 0 && *d.Max[i] > limit {
+			mark(t, *d.Max[i], limit, mode == rlc.Enforce)
+		}
+	}
 }
 
 // flags are the marks of the drawing, each label clear of the one before it.

@@ -108,6 +108,12 @@ func (d *chartData) within(w rlc.Window) *chartData {
 		b--
 	}
 	out.T, out.Mean, out.Max = d.T[a:b], d.Mean[a:b], d.Max[a:b]
+	if d.Dropped != nil {
+		out.Dropped = d.Dropped[a:b]
+	}
+	if d.Virtual != nil {
+		out.Virtual = d.Virtual[a:b]
+	}
 	first, last := out.T[0], out.T[len(out.T)-1]+d.Step
 	out.Live = nil
 	for i, l := range d.Live { // a limit that came before stands at the left edge

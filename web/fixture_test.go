@@ -356,6 +356,7 @@ func (f *fixture) run(t testing.TB, r rlc.Run, changes []rlc.Change, proposals [
 func (f *fixture) summary(name string, owners []string, proposals []rlc.Proposal) rlc.ServiceSummary {
 	s := rlc.ServiceSummary{Name: name, Owners: owners, Updated: runAt}
 	svc := f.desired.Service(name)
+	var parts []stat.Part
 	for _, q := range f.desired.Quotas[name] {
 		s.Buckets++
 		s.Desired++
@@ -374,14 +375,20 @@ func (f *fixture) summary(name string, owners []string, proposals []rlc.Proposal
 		if s.Headroom == nil || head < *s.Headroom {
 			s.Headroom, s.HeadroomAt = &head, q.ID()
 		}
-		for i, x := range h.Hours[max(0, len(h.Hours)-168):] {
-			if i >= len(s.Trend) {
-				s.Trend = append(s.Trend, 0)
+		part := stat.Part{Hours: h.Hours, Limit: q.Rate, Shadow: runAt}
+		if svc.Bucket(q.Bucket).Mode == rlc.Enforce {
+			part.Shadow = runAt.AddDate(0, 0, -6)
+			part.Hours = slices.Clone(h.Hours)
+			for i, x := range part.Hours {
+				if !x.Start.Before(part.Shadow) && x.Max > q.Rate {
+					part.Hours[i].Drops = rlc.Ratio((x.Max - q.Rate) / x.Max / 2)
+				}
 			}
-			s.Trend[i] += x.Max
 		}
+		parts = append(parts, part)
 		s.Offered += h.Hours[len(h.Hours)-1].Mean
 	}
+	s.Week = stat.Trend(parts, runAt.AddDate(0, 0, -7), runAt)
 	for _, c := range f.counts {
 		if c.Service == name {
 			s.Drops += c.Drops

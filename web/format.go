@@ -258,37 +258,49 @@ func headroom(limit *rlc.Limit, peak rlc.Rate) (share float64, known bool) {
 	return float64((limit.Rate - peak) / peak), true
 }
 
-// spark draws a week of rates with a limit line; 112 × 24 units.
-func spark(values []rlc.Rate, limit rlc.Rate) ui.Spark {
-	if len(values) < 2 {
-		return ui.Spark{}
-	}
-	top := float64(limit)
+// spark draws a week of rates, hours that are unknown as gaps; 112 × 24 units.
+func spark(values []*rlc.Rate) ui.Spark {
+	top := 0.0
 	for _, v := range values {
-		top = max(top, float64(v))
+		if v != nil {
+			top = max(top, float64(*v))
+		}
 	}
-	if top <= 0 {
+	if top <= 0 || len(values) < 2 {
 		return ui.Spark{}
 	}
 	// 56 points are what 112 pixels can show: keep the highest of each group.
 	const points = 56
-	var b strings.Builder
+	var line, area strings.Builder
 	n := min(points, len(values))
+	last := "" // where the part that is drawn ends; "" in a gap
 	for i := range n {
-		from, until := i*len(values)/n, (i+1)*len(values)/n
-		high := rlc.Rate(0)
-		for _, v := range values[from:until] {
-			high = max(high, v)
+		high := -1.0
+		for _, v := range values[i*len(values)/n : (i+1)*len(values)/n] {
+			if v != nil {
+				high = max(high, float64(*v))
+			}
 		}
-		letter := "L"
-		if i == 0 {
-			letter = "M"
+		x := coord(float64(i) * 112 / float64(n-1))
+		y := coord(23 - high/top*21.5)
+		switch {
+		case high < 0:
+			if last != "" {
+				area.WriteString("L" + last + " 24Z")
+			}
+			last = ""
+			continue
+		case last == "":
+			line.WriteString("M" + x + " " + y)
+			area.WriteString("M" + x + " 24L" + x + " " + y)
+		default:
+			line.WriteString("L" + x + " " + y)
+			area.WriteString("L" + x + " " + y)
 		}
-		b.WriteString(letter + coord(float64(i)*112/float64(n-1)) + " " + coord(23-float64(high)/top*21.5))
+		last = x
 	}
-	s := ui.Spark{Line: b.String(), Area: b.String() + "L112 24L0 24Z"}
-	if limit > 0 {
-		s.Limit = "M0 " + coord(23-float64(limit)/top*21.5) + "H112"
+	if last != "" {
+		area.WriteString("L" + last + " 24Z")
 	}
-	return s
+	return ui.Spark{Line: line.String(), Area: area.String()}
 }

@@ -235,7 +235,7 @@ func TestNoPageComputesOverAllServices(t *testing.T) {
 	var many []rlc.ServiceSummary
 	for i := range 1100 {
 		head := rlc.Ratio(.3)
-		many = append(many, rlc.ServiceSummary{Name: fmt.Sprintf("service-%04d", i), Owners: []string{"team"}, Buckets: 9, Headroom: &head, Trend: make([]rlc.Rate, 168), Updated: runAt})
+		many = append(many, rlc.ServiceSummary{Name: fmt.Sprintf("service-%04d", i), Owners: []string{"team"}, Buckets: 9, Headroom: &head, Week: rlc.Trend{Until: runAt, Mean: make([]*rlc.Rate, 168), Most: make([]*rlc.Rate, 168)}, Updated: runAt})
 	}
 	if err := f.db.SaveSummaries(context.Background(), many); err != nil {
 		t.Fatal(err)

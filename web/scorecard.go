@@ -253,12 +253,13 @@ func (c scorecard) sinceText() string {
 func scoreTiles(v *visit, c scorecard) []ui.Tile {
 	x, first := c.sum, c.per[0]
 	line := func(of func(rlc.Score) (part, whole float64)) ui.Spark {
-		var all []rlc.Rate
+		var all []*rlc.Rate
 		for _, d := range c.per {
 			part, whole := of(d)
-			all = append(all, rlc.Rate(share(part, whole)))
+			r := rlc.Rate(share(part, whole))
+			all = append(all, &r)
 		}
-		return spark(all, 0)
+		return spark(all)
 	}
 	limited := func(d rlc.Score) (float64, float64) { return d.Limited, d.Requests }
 	fitting := func(d rlc.Score) (float64, float64) { return float64(d.Fitting), float64(d.Known) }

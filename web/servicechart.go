@@ -7,35 +7,30 @@ import (
 	"github.com/openrlc/rlc/web/ui"
 )
 
-// serviceChart is the mean rate of a service over the last week, as the last
-// summary has it, with the declared capacity and what happened; nil where no
-// hour is known.
+// serviceChart is the offered rate of a service over the last week, as the last
+// summary has it, with what was dropped, the declared capacity and what
+// happened; nil where no hour is known.
 func (s *server) serviceChart(v *visit, t *truth, sum rlc.ServiceSummary) (*ui.Chart, error) {
-	if len(sum.Trend) < 2 || sum.Updated.IsZero() {
+	week := sum.Week
+	if len(week.Mean) < 2 || week.Until.IsZero() {
 		return nil, nil
 	}
-	until := sum.Updated.UTC().Truncate(time.Hour)
-	from := until.Add(-time.Duration(len(sum.Trend)) * time.Hour)
-	d := chartData{Step: 3600, Zone: v.zone.String(), Live: []segmentD{}, Excluded: []band{}}
-	top, highest, at := 0.0, 0.0, from
-	seen := false
-	for i, x := range sum.Trend {
+	until := week.Until.UTC()
+	from := until.Add(-time.Duration(len(week.Mean)) * time.Hour)
+	shown, beyond, err := spanOf(v, from, until)
+	if err != nil {
+		return nil, err
+	}
+	d := chartData{Step: 3600, Zone: v.zone.String(), Live: []segmentD{}, Excluded: []band{}, Sum: true, Dropped: rates(week.Dropped), Virtual: rates(week.Virtual)}
+	highest, at := 0.0, from
+	for i, mean := range week.Mean {
 		hour := from.Add(time.Duration(i) * time.Hour)
-		d.T = append(d.T, hour.Unix())
-		if seen = seen || x > 0; !seen { // before the first sample
-			d.Mean, d.Max = append(d.Mean, nil), append(d.Max, nil)
-			continue
-		}
-		mean := round(float64(x))
-		d.Mean, d.Max = append(d.Mean, &mean), append(d.Max, &mean)
-		if mean > highest {
-			highest, at = mean, hour
+		d.T, d.Mean, d.Max = append(d.T, hour.Unix()), append(d.Mean, (*float64)(mean)), append(d.Max, (*float64)(week.Most[i]))
+		if inside := hour.Add(time.Hour).After(shown.From) && hour.Before(shown.Until); inside && mean != nil && float64(*week.Most[i]) > highest {
+			highest, at = float64(*week.Most[i]), hour
 		}
 	}
-	if !seen {
-		return nil, nil
-	}
-	top = highest
+	top := max(highest, 1)
 	if t.service != nil && t.service.Capacity != nil && t.service.Capacity.Rate > 0 {
 		rate := float64(t.service.Capacity.Rate)
 		d.Capacity = &rate
@@ -58,17 +53,94 @@ func (s *server) serviceChart(v *visit, t *truth, sum rlc.ServiceSummary) (*ui.C
 	if err != nil {
 		return nil, err
 	}
-	shown, beyond, err := spanOf(v, from, until)
-	if err != nil {
-		return nil, err
-	}
 	if shown.From.After(from) || shown.Until.Before(until) {
 		d.View = &band{shown.From.Unix(), shown.Until.Unix()}
 	}
 	d.Marks = marks(happened)
 	c := d.within(shown).draw(v, t.name, highest, at, top*1.04)
-	c.Idle = "Highest hour " + rate(highest) + " req/s on " + v.time(at).Text + ". Drag to zoom, arrow keys to read."
-	c.Series, c.Happened = "mean per hour, over quota buckets", markTable(v, happened)
-	c.Data, c.Spans, c.Beyond = d, spans(v, shown, from, until), beyond
+	c.Idle = weekSays(v, week, shown, highest, at) + " Drag to zoom, arrow keys to read."
+	c.Series, c.Happened = "highest step, at most, and mean per hour, over quota buckets", markTable(v, happened)
+	c.Data, c.Spans, c.Beyond, c.Days = d, spans(v, shown, from, until), beyond, weekTable(v, week)
 	return c, nil
+}
+
+// weekSays is what the shown part of a week comes to, in words. What was
+// dropped is a count; what would have been is at most that: the highest step
+// stands for its hour.
+func weekSays(v *visit, week rlc.Trend, shown rlc.Window, highest float64, at time.Time) string {
+	var dropped float64
+	unknown, over := 0, 0
+	for i, mean := range week.Mean {
+		hour := week.Until.Add(-time.Duration(len(week.Mean)-i) * time.Hour)
+		if !hour.Add(time.Hour).After(shown.From) || !hour.Before(shown.Until) {
+			continue
+		}
+		if mean == nil {
+			unknown++
+		}
+		if week.Dropped != nil {
+			dropped += float64(week.Dropped[i]) * 3600
+		}
+		if week.Virtual != nil && week.Virtual[i] > 0 {
+			over++
+		}
+	}
+	out := "Highest step at most " + rate(highest) + " req/s, in the hour of " + v.time(at).Text + "."
+	if dropped >= 1 {
+		out += " Dropped: " + count(dropped) + " requests."
+	}
+	if over > 0 {
+		out += " Above a limit in shadow: " + plural(over, "hour", "hours") + "."
+	}
+	if unknown > 0 {
+		out += " Unknown: " + plural(unknown, "hour", "hours") + "."
+	}
+	return out
+}
+
+// weekTable is a week by the day, in the viewer's zone.
+func weekTable(v *visit, week rlc.Trend) ui.Grid {
+	g := ui.Grid{Caption: "Offered rate by day, req/s", Columns: []ui.Column{{Label: "Day"}, {Label: "Mean", Class: "num"}, {Label: "Highest step, at most", Class: "num"},
+		{Label: "Dropped", Class: "num"}, {Label: "Hours above a limit in shadow", Class: "num"}, {Label: "Hours known", Class: "num"}}}
+	type sums struct {
+		day                  string
+		mean, most, dropped  float64
+		hours, known, shadow int
+	}
+	var days []sums
+	for i, mean := range week.Mean {
+		day := week.Until.Add(-time.Duration(len(week.Mean)-i) * time.Hour).In(v.zone).Format("Mon 2 Jan")
+		if len(days) == 0 || days[len(days)-1].day != day {
+			days = append(days, sums{day: day})
+		}
+		d := &days[len(days)-1]
+		if d.hours++; mean == nil {
+			continue
+		}
+		d.known++
+		d.mean += float64(*mean)
+		d.most = max(d.most, float64(*week.Most[i]))
+		if week.Dropped != nil {
+			d.dropped += float64(week.Dropped[i]) * 3600
+		}
+		if week.Virtual != nil && week.Virtual[i] > 0 {
+			d.shadow++
+		}
+	}
+	for _, d := range days {
+		row := []ui.Cell{{Text: d.day}, {Text: rate(share(d.mean, float64(d.known)))}, {Text: rate(d.most)}, {Text: count(d.dropped)}, {Text: count(float64(d.shadow))}, {Text: count(float64(d.known)) + " of " + count(float64(d.hours))}}
+		if d.known == 0 {
+			row = []ui.Cell{row[0], {Text: "—"}, {Text: "—"}, {Text: "—"}, {Text: "—"}, row[5]}
+		}
+		g.Rows = append(g.Rows, row)
+	}
+	return g
+}
+
+func rates(all []rlc.Rate) []float64 {
+	var out []float64
+	for _, r := range all {
+		out = append(out, float64(r))
+	}
+	return out
 }

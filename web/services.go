@@ -149,7 +149,7 @@ func serviceRow(r rlc.ServiceSummary, sync ui.Sign) ui.ServiceRow {
 	row := ui.ServiceRow{
 		Link: ui.Link{Text: r.Name, URL: serviceURL(r.Name)}, Owners: strings.Join(r.Owners, ", "),
 		Headroom: "—", Virtual: count(r.VirtualDrops), VirtualN: r.VirtualDrops > 0, Drops: count(r.Drops), DropsN: r.Drops > 0,
-		Sync: sync, Spark: spark(r.Trend, 0),
+		Sync: sync, Spark: spark(r.Week.Most),
 	}
 	if r.Problem != "" {
 		row.Chips = append(row.Chips, ui.Chip{Mode: "held", Text: "policy broken"})

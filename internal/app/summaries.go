@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/rollout"
 	"github.com/openrlc/rlc/internal/scheduler"
+	"github.com/openrlc/rlc/internal/stat"
 )
 
 // summaries keeps one row per service for the lists, so that no page computes
@@ -144,27 +146,59 @@ func (a *App) summarise(ctx context.Context, name string) (rlc.ServiceSummary, e
 	if len(open) > 0 {
 		row.OpenReview, row.ReviewSince = open[0].ID, open[0].Created
 	}
-	row.Trend, err = a.trend(ctx, name)
+	row.Week, err = a.week(ctx, name, row.Updated.Truncate(time.Hour))
 	return row, err
 }
 
-// trend is the service's hourly mean over the last seven days: the sum over
-// its quota series.
-func (a *App) trend(ctx context.Context, service string) ([]rlc.Rate, error) {
+// week is a service's seven days before until: the sum over its quota series,
+// held against the limits of today.
+func (a *App) week(ctx context.Context, service string, until time.Time) (rlc.Trend, error) {
+	_, c := a.Desired()
+	svc := c.Service(service)
+	from := until.Add(-7 * 24 * time.Hour)
+	series, err := a.newest(ctx, service, svc)
+	if err != nil {
+		return rlc.Trend{}, err
+	}
+	promotions, err := a.Records.Promotions(ctx, service)
+	if err != nil {
+		return rlc.Trend{}, err
+	}
+	var parts []stat.Part
+	for id, k := range series {
+		days, err := a.Records.Days(ctx, k.ID, from, until)
+		if err != nil {
+			return rlc.Trend{}, err
+		}
+		bucket := svc.Bucket(k.Bucket)
+		part := stat.Part{Shadow: until}
+		if bucket.Mode == rlc.Enforce {
+			part.Shadow = rollout.EnforcedSince(promotions, bucket.Name)
+		}
+		for _, d := range days {
+			part.Hours = append(part.Hours, d.Hours...)
+		}
+		if q := c.QuotaByID(service, id); q != nil {
+			part.Limit = q.Rate
+		} else if bucket.Limit != nil {
+			part.Limit = bucket.Limit.Rate
+		}
+		parts = append(parts, part)
+	}
+	return stat.Trend(parts, from, until), nil
+}
+
+// newest are the series of a service's quotas by the quota's ID. A policy edit
+// gives a quota a new series; the old one is no longer read.
+func (a *App) newest(ctx context.Context, service string, svc *rlc.Service) (map[string]rlc.SeriesKey, error) {
 	series, err := a.Records.SeriesOf(ctx, service)
 	if err != nil {
 		return nil, err
 	}
-	_, c := a.Desired()
-	svc := c.Service(service)
-	until := time.Now().UTC().Truncate(time.Hour)
-	from := until.Add(-7 * 24 * time.Hour)
-	sum := make([]rlc.Rate, 7*24)
 	sealed, err := a.Records.SealedUntil(ctx, service)
 	if err != nil {
 		return nil, err
 	}
-	// A policy edit gives a quota a new series; the old one is no longer read.
 	newest := map[string]rlc.SeriesKey{}
 	for _, k := range series {
 		if svc == nil || svc.Bucket(k.Bucket) == nil || svc.Bucket(k.Bucket).Role == rlc.CapRole {
@@ -175,25 +209,7 @@ func (a *App) trend(ctx context.Context, service string) ([]rlc.Rate, error) {
 			newest[id] = k
 		}
 	}
-	any := false
-	for _, k := range newest {
-		days, err := a.Records.Days(ctx, k.ID, from, until)
-		if err != nil {
-			return nil, err
-		}
-		for _, d := range days {
-			for _, h := range d.Hours {
-				if i := int(h.Start.Sub(from) / time.Hour); i >= 0 && i < len(sum) && !h.Start.Before(from) {
-					sum[i] += h.Mean
-					any = true
-				}
-			}
-		}
-	}
-	if !any {
-		return nil, nil
-	}
-	return sum, nil
+	return newest, nil
 }
 
 // count follows the enforcers' counters and the history source until ctx ends.

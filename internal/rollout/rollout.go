@@ -53,6 +53,17 @@ func (p Promotion) everywhere() bool { return p.All && p.Reached > len(p.Plan) |
 // Over reports whether nothing more happens by itself.
 func (p Promotion) Over() bool { return p.State != Growing }
 
+// EnforcedSince is when a bucket went from shadow to enforce, as far as its
+// promotions, the newest first, tell; zero where they do not.
+func EnforcedSince(promotions []Promotion, bucket string) time.Time {
+	for _, p := range promotions {
+		if p.Bucket == bucket && p.State != RolledBack {
+			return p.Started
+		}
+	}
+	return time.Time{}
+}
+
 // stages is how many steps there are: the zones, and everywhere.
 func (p Promotion) stages() int {
 	if p.All || len(p.Plan) == 0 {

@@ -115,7 +115,7 @@ func BenchmarkSummaries(b *testing.B) {
 	var all []rlc.ServiceSummary
 	for n := range 1100 {
 		h := rlc.Ratio(float64(n%97) / 97)
-		all = append(all, rlc.ServiceSummary{Name: fmt.Sprintf("service-%04d", n), Owners: []string{"team-a"}, Headroom: &h, Trend: make([]rlc.Rate, 168)})
+		all = append(all, rlc.ServiceSummary{Name: fmt.Sprintf("service-%04d", n), Owners: []string{"team-a"}, Headroom: &h, Week: rlc.Trend{Mean: make([]*rlc.Rate, 168), Most: make([]*rlc.Rate, 168)}})
 	}
 	if err := db.SaveSummaries(b.Context(), all); err != nil {
 		b.Fatal(err)

@@ -292,6 +292,7 @@ type Chart struct {
 	Marks    []Tick // deploys, runs, overrides, events
 	Series   string // what the line and the band are
 	Happened Grid   // the marks as a table
+	Days     Grid   // what is drawn, by the day; without rows where the page has its own
 	Beyond   string // what the address asks for and is not there; ""
 	Kinds    ChartKinds
 	Spans    []Choice // windows that the chart can show
