@@ -23,7 +23,7 @@ const (
 	noiseSigmas = 4
 	noiseWindow = 1.0 // s of the limit's Poisson noise that the bucket holds
 	payHot      = 2.0 // s
-	payCold     = 4.0 // s
+	payCold     = 5.5 // s
 )
 
 // Law decides what one bucket keeps in one area. The zero value is a new
@@ -55,10 +55,11 @@ const (
 //	k  = (L + T/τ) / Ô
 //
 // Near the limit A = k·O, so T' = −T(t−D)/τ: without overshoot if τ ≥ e·D. D is
-// about 0.35 s while clients report every 250 ms (hot) and 1.2 s otherwise:
-// τ = 2 s and 4 s. C is what Poisson noise of one second may use, so a load
-// exactly at its limit is hardly ever cut, and a surge of fifteen times the
-// limit is not paid back for seconds.
+// about 0.35 s while clients report every 250 ms (hot). Otherwise it is 2 s: half
+// a second each for the middle of what a report counts and for its age, and one
+// until slight news are told. τ = 2 s and 5.5 s. C is what Poisson noise of one
+// second may use, so a load exactly at its limit is hardly ever cut, and a surge
+// of fifteen times the limit is not paid back for seconds.
 //
 // Classes are filled from the top: with the target R = L + T/τ,
 //

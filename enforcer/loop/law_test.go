@@ -36,7 +36,7 @@ func TestLawTable(t *testing.T) {
 		{"below the limit", Load{Limit: 1000, Offered: normal(900)}, Keep{1, 1, 1}},
 		{"limit zero", Load{Offered: normal(900)}, Keep{MinKeep, MinKeep, MinKeep}},
 		{"twice the limit", Load{Limit: 1000, Offered: normal(2000)}, Keep{1, 0.5, MinKeep}},
-		{"so far above that all would be dropped", Load{Limit: 1, Offered: normal(1e9)}, Keep{MinKeep, MinKeep, MinKeep}},
+		{"so far above that all would be dropped", Load{Limit: 0.4, Offered: normal(1e9)}, Keep{MinKeep, MinKeep, MinKeep}},
 		{"critical first", Load{Limit: 1000, Offered: [Classes]float64{400, 1200, 500}}, Keep{1, 0.5, MinKeep}}, // (1000−400)/1200
 		{"critical alone is too much", Load{Limit: 1000, Offered: [Classes]float64{2000, 300, 0}}, Keep{0.5, MinKeep, MinKeep}},
 		{"batch gets the rest", Load{Limit: 1000, Offered: [Classes]float64{400, 500, 400}}, Keep{1, 1, 0.25}}, // (1000−900)/400

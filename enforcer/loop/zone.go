@@ -2,9 +2,10 @@ package loop
 
 import "time"
 
-// What clients are told, and when. A change that is no more than chance waits, so
-// that a fleet that is at its limits hears one message a second and not one for
-// each bucket whose load trembles.
+// What clients are told, and when. A change that is no more than chance waits for
+// the repetition, so that a fleet that is at its limits hears one message in two
+// seconds and not one for each bucket whose load trembles. The law reckons with
+// the delay and pays back what a keep is behind by meanwhile.
 const (
 	// passEvery is how often they hear everything again: a fifth of a directive's
 	// life, and a little less, for what comes from the controller comes at whole
@@ -12,8 +13,7 @@ const (
 	passEvery  = 1900 * time.Millisecond
 	aliveEvery = 2500 * time.Millisecond
 
-	slightWait = 950 * time.Millisecond // since the last message, for slight news
-	hotWait    = 250 * time.Millisecond // where the bucket is hot
+	hotWait = 250 * time.Millisecond // since the last message, for slight news of a hot bucket
 )
 
 // Apply takes the controller's directives that came at now. It returns what to
@@ -75,7 +75,7 @@ func (a *Aggregator) Tick(now time.Duration) (up Sum, sendUp bool, down Directiv
 	return up, sendUp, down, sendDown
 }
 
-// due reports whether there are news that do not wait any longer.
+// due reports whether there are news that do not wait for the repetition.
 func (a *Aggregator) due(now time.Duration) bool {
 	since := now - a.spoke
 	for _, c := range a.tier.order {
@@ -84,7 +84,7 @@ func (a *Aggregator) due(now time.Duration) bool {
 			continue
 		}
 		switch n := c.news(w); {
-		case n == urgent, n == slight && (since >= slightWait || w.hot && since >= hotWait):
+		case n == urgent, n == slight && w.hot && since >= hotWait:
 			return true
 		}
 	}
