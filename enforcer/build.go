@@ -103,6 +103,7 @@ func (e *Enforcer) build(l *loaded, s *active, attrs rlc.Attributes, look bool) 
 	if len(enforcing) < len(parts) || (s.joint && len(parts) > 0) {
 		r.asIf = e.newWorld(parts, true, look)
 	}
+	r.trips = e.deadline > 0 && r.live.trips()+r.asIf.trips() > 1
 	r.noted = r.strange || len(r.noQuota)+len(r.off)+len(r.caps) > 0
 	if !r.holds && r.overrides == nil {
 		r.alone = r.byLoop()

@@ -2,6 +2,7 @@ package enforcer
 
 import (
 	"context"
+	"time"
 
 	"github.com/openrlc/rlc/enforcer/gcra"
 	"github.com/openrlc/rlc/enforcer/memory"
@@ -25,7 +26,7 @@ type Set interface {
 	// An error means that the store did not answer and nothing is known: the
 	// enforcer then decides as the buckets' on_failure says. An error that
 	// implements Reasoned says of which kind it is. A store that can be waited
-	// for has a deadline of its own, and returns at once when ctx ends.
+	// for has a deadline of its own (Waiting), and returns at once when ctx ends.
 	Take(ctx context.Context, now, cost int64) (gcra.Tally, error)
 }
 
@@ -48,6 +49,14 @@ type Settler interface {
 type Selective interface {
 	Counter
 	Serves(gcra.Kind) bool
+}
+
+// Waiting is a Counter that is waited for: Deadline is how long at most one Take
+// or Settle takes by itself. A decision that needs several of them waits no
+// longer for all together.
+type Waiting interface {
+	Counter
+	Deadline() time.Duration
 }
 
 // Reasoned is an error of a store that says of which kind it is, one of

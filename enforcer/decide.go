@@ -109,7 +109,8 @@ type instant struct {
 
 // Decide answers a request from the snapshot in force, charges it and counts
 // it. Without a snapshot, or for a service without a policy, it admits. A
-// shared store is waited for as long as its own deadline allows.
+// shared store is waited for as long as its own deadline allows, once for the
+// whole decision.
 func (e *Enforcer) Decide(r Request) (d Decision) {
 	e.answer(context.Background(), &r, &d)
 	return d
@@ -156,6 +157,11 @@ func (e *Enforcer) answer(ctx context.Context, r *Request, d *Decision) {
 	if at.micros == 0 && t.alone.handle == nil {
 		at = e.exact()
 	}
+	if t.trips {
+		a := &allowance{Context: ctx, within: e.deadline}
+		defer a.end()
+		ctx = a
+	}
 	e.decide(ctx, t, r, at, d)
 }
 
@@ -171,7 +177,7 @@ func (e *Enforcer) decide(ctx context.Context, t *route, r *Request, at instant,
 	}
 	var h *held
 	if t.holds && !r.Peek {
-		h = &held{}
+		h = &held{within: e.deadline}
 	}
 	if t.live.ratio || t.asIf.ratio {
 		at.draw = rand.Uint64()

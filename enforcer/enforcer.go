@@ -73,8 +73,9 @@ type Enforcer struct {
 	now      func() time.Time
 	clock    clock
 	memory   *memory.Memory
-	local    Counter // in memory
-	counter  Counter // nil: there is no shared store
+	local    Counter       // in memory
+	counter  Counter       // nil: there is no shared store
+	deadline time.Duration // of a decision that waits for it; 0: none is known
 	hashKey  []byte
 	gatherer prometheus.Gatherer
 	lock     *os.File // nil without a state folder
@@ -141,6 +142,9 @@ func New(c Config) (*Enforcer, error) {
 		e.now = time.Now
 	}
 	e.local = InProcess(e.memory)
+	if w, ok := c.Counter.(Waiting); ok {
+		e.deadline = w.Deadline()
+	}
 	e.meters.max, e.flight.most = c.MaxKeys, int64(c.MaxKeys)
 	e.flight.init()
 	e.SetPeers(c.Peers)

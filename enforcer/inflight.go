@@ -1,6 +1,7 @@
 package enforcer
 
 import (
+	"context"
 	"hash/maphash"
 	"sync"
 	"sync/atomic"
@@ -166,6 +167,7 @@ func (k *flight) remove(l *lease) {
 // held is what an admitted request keeps until it is over.
 type held struct {
 	over     atomic.Bool
+	within   time.Duration // all that may be waited for at the end; 0: no bound
 	leases   []*lease
 	reserved []charged // what was reserved for a cost that is not known yet
 }
@@ -193,7 +195,13 @@ func (h *held) release(cost int64) {
 	if cost < 0 {
 		return
 	}
+	ctx := context.Background()
+	if h.within > 0 && len(h.reserved) > 1 {
+		a := &allowance{Context: ctx, within: h.within}
+		defer a.end()
+		ctx = a
+	}
 	for _, c := range h.reserved {
-		c.settle(cost - c.amount)
+		c.settle(ctx, cost-c.amount)
 	}
 }

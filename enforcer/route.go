@@ -51,6 +51,7 @@ type course struct {
 	off        []*counts   // buckets that a panic turned off
 	overrides  []*override // the others that match
 	holds      bool        // an admitted request holds something until it is over
+	trips      bool        // it may wait for the shared store more than once
 	costHeader string
 	live       world
 	asIf       world // empty where it would always say the same as live

@@ -125,6 +125,16 @@ func (e *Enforcer) newWorld(drafts []draft, asIf, look bool) world {
 	return w
 }
 
+// trips is how often a decision may have to wait for the shared store to answer.
+func (w *world) trips() (n int) {
+	for i := range w.stages {
+		if w.stages[i].shared {
+			n++
+		}
+	}
+	return n
+}
+
 // store is where counters are kept.
 func (e *Enforcer) store(shared bool) Counter {
 	if shared {
@@ -141,9 +151,9 @@ type charged struct {
 
 // settle corrects what was charged by by tokens, where the set can. Of a store
 // that does not answer now nothing more is to be had.
-func (c charged) settle(by int64) {
+func (c charged) settle(ctx context.Context, by int64) {
 	if s, ok := c.set.(Settler); ok && by != 0 {
-		_ = s.Settle(context.Background(), c.at, by)
+		_ = s.Settle(ctx, c.at, by)
 	}
 }
 
@@ -190,7 +200,7 @@ func (e *Enforcer) takeStages(ctx context.Context, w *world, at instant, cost in
 	if v.Refused != 0 {
 		first.leave()
 		for _, c := range done {
-			c.settle(-c.amount)
+			c.settle(ctx, -c.amount)
 		}
 		return
 	}

@@ -214,7 +214,7 @@ func (s *server) listen(heard observe, shared bool) (addresses []string, err err
 			return nil, err
 		}
 		c := rls.Config{Enforcer: s.enforcer, Headers: s.responseHeaders, Observe: heard, TLS: tlsConfig, Token: s.token, Log: s.log}
-		// Several stages of one decision may each wait for Redis.
+		// A decision ends within the timeout; this is for what does not heed it.
 		if c.Deadline = s.redisTimeout * 15 / 8; !shared {
 			c.Deadline = -1 // nothing can be waited for
 		}

@@ -133,7 +133,7 @@ func BenchmarkLeaseOfAHundred(b *testing.B) {
 	b.ResetTimer()
 	b.RunParallel(func(pb *testing.PB) {
 		for i := 0; pb.Next(); i++ {
-			if _, err := c.askLease(b.Context(), &parts[i%len(parts)], 0, 100, 0, 1); err != nil {
+			if _, err := c.ask(b.Context(), patience, []query{parts[i%len(parts)].leaseQuery(c, 0, 100, 0, 1)}, false); err != nil {
 				b.Error(err)
 				return
 			}

@@ -62,29 +62,32 @@ func (c *Counter) shards(queries []query) (which [gcra.MaxCharges]uint8, all uin
 	return which, all
 }
 
-// ask sends the queries, each to its shard, and answers within the deadline
+// ask sends the queries, each to its shard, and answers within that time
 // whatever the library does. With undo set, what some of them charged is given
 // back where others refused or failed. An error is the first that there was.
-func (c *Counter) ask(ctx context.Context, queries []query, undo bool) ([]answer, error) {
+func (c *Counter) ask(ctx context.Context, within time.Duration, queries []query, undo bool) ([]answer, error) {
 	if c.closed.Load() {
 		return nil, c.fail(Refused, "closed")
 	}
-	return c.askEven(ctx, queries, undo)
-}
-
-// askEven is ask, even while the Counter closes.
-func (c *Counter) askEven(ctx context.Context, queries []query, undo bool) ([]answer, error) {
 	which, all := c.shards(queries)
 	if !c.allow(all) {
-		return nil, c.fail(BreakerOpen, "not asked: it did not answer a moment ago")
+		return nil, c.notAsked()
 	}
-	answers, fate := c.answers(ctx, queries, undo)
+	return c.askAllowed(ctx, within, queries, undo, which, all)
+}
+
+func (c *Counter) notAsked() *Error {
+	return c.fail(BreakerOpen, "not asked: it did not answer a moment ago")
+}
+
+// askAllowed is ask once the breakers have been.
+func (c *Counter) askAllowed(ctx context.Context, within time.Duration, queries []query, undo bool, which [gcra.MaxCharges]uint8, all uint64) ([]answer, error) {
+	answers, fate := c.answers(ctx, within, queries, undo)
 	return answers, c.judge(which[:len(queries)], all, answers, fate)
 }
 
 // answers waits for the queries' answers until the deadline.
-func (c *Counter) answers(ctx context.Context, queries []query, undo bool) ([]answer, error) {
-	within := c.config.Timeout
+func (c *Counter) answers(ctx context.Context, within time.Duration, queries []query, undo bool) ([]answer, error) {
 	if c.shape.Load() == unknown {
 		began := time.Now()
 		dialling, cancel := context.WithTimeout(ctx, within)

@@ -144,6 +144,53 @@ func TestWhateverIsWrongWithRedisEveryRequestIsAnswered(t *testing.T) {
 	}
 }
 
+// A Take of a leased key, of another, and of what is asked for seldom waits three
+// times in a row: for all together no longer than for one.
+func TestAllThatATakeWaitsForSharesItsDeadline(t *testing.T) {
+	server := redistest.Start(t)
+	p := newProxy(t, server.Addr())
+	c := counter(t, p.url(), Config{Timeout: 500 * time.Millisecond, LeaseTTL: time.Hour})
+	s := c.Set([]gcra.Charge{
+		{Bucket: "a", Limit: compile(t, 1000, 1000)}, {Bucket: "b", Limit: compile(t, 1000, 1000)}, {Bucket: "c", Limit: window(t, rlc.FixedWindow, false)},
+	}).(*Set)
+	until(t, s, "")
+	hot := func() {
+		for i := range 2 {
+			k := s.parts[i].hot.Load()
+			k.mu.Lock()
+			k.hot, k.tokens, k.deny, k.from = true, 0, 0, time.Now().UnixMicro()
+			k.mu.Unlock()
+		}
+	}
+	p.harm("latency", `"latency":125`) // each way
+	hot()
+	if _, err := s.Take(t.Context(), time.Now().UnixMicro(), 1); reason(err) != Timeout {
+		t.Errorf("three answers of 250 ms in a row within 500 ms: %v", err)
+	}
+	// And not at all where the caller has no more time.
+	hot()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if _, err := s.Take(ctx, time.Now().UnixMicro(), 1); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a lease of 250 ms for a caller with one: %v", err)
+	}
+	// The lease that nobody waited for is there for the next.
+	soon(t, "the lease", func() bool { return s.parts[0].hot.Load().held() > 0 })
+}
+
+// What is given back is sent, whether or not anybody waits for it.
+func TestASettlementIsSentThoughNobodyWaits(t *testing.T) {
+	server := redistest.Start(t)
+	c := counter(t, server.URL(), Config{Strict: true})
+	s := strict(t, c, "k", 10)
+	now := time.Now().UnixMicro()
+	take(t, s, now, 5)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_ = s.Settle(ctx, now, -5) // either it was quicker, or nobody waited
+	soon(t, "5 tokens back", func() bool { return take(t, s, now, 0).Remaining == 10 })
+}
+
 // storm is 32 callers with 50 requests each. It counts the answers by kind, and
 // the most goroutines that there were.
 func storm(t *testing.T, s *Set) (kinds map[string]int, most int) {

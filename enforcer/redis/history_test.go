@@ -75,7 +75,7 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 						op, asked = opPeek, 1
 					}
 					call := time.Since(began)
-					answers, err := counters[client].ask(t.Context(), []query{p.query(counters[client], op, asked, 0, 0)}, false)
+					answers, err := counters[client].ask(t.Context(), patience, []query{p.query(counters[client], op, asked, 0, 0)}, false)
 					if err != nil {
 						t.Error(err)
 						return

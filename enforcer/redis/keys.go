@@ -43,6 +43,11 @@ type key struct {
 
 // refill is a lease being asked for.
 type refill struct {
+	part       *part
+	now        int64 // when it was asked for
+	wants, has int64 // tokens to hold, and held before
+	cost       int64 // of use at once
+
 	done chan struct{}
 	err  error // set before done is closed
 }

@@ -23,9 +23,23 @@ import (
 // span is over how long a rate is measured, in microseconds.
 const span = 100_000
 
+// waits is how long a Take may wait, over all that it waits for.
+type waits struct {
+	within time.Duration
+	end    time.Time // zero: it has waited for nothing yet
+}
+
+// rest is what is left of that time.
+func (w *waits) rest() time.Duration {
+	if w.end.IsZero() {
+		return w.within
+	}
+	return time.Until(w.end)
+}
+
 // spend takes cost tokens of k's lease. Leased is false where k is not asked
 // for often, and Redis is to decide.
-func (c *Counter) spend(ctx context.Context, k *key, p *part, now, cost int64) (v gcra.Verdict, leased bool, err error) {
+func (c *Counter) spend(ctx context.Context, w *waits, k *key, p *part, now, cost int64) (v gcra.Verdict, leased bool, err error) {
 	for fresh := true; ; fresh = false {
 		k.mu.Lock()
 		if k.gone {
@@ -67,17 +81,14 @@ func (c *Counter) spend(ctx context.Context, k *key, p *part, now, cost int64) (
 		}
 		r := k.refill
 		mine := r == nil
-		var wants, has int64
 		if mine {
-			r = &refill{done: make(chan struct{})}
-			k.refill = r
-			wants, has = k.wants(now, cost, c.config.LeaseFor), k.tokens
-			k.tokens = 0 // nobody spends what may go back
+			r = k.refills(&refill{part: p, now: now, wants: k.wants(now, cost, c.config.LeaseFor), cost: cost})
 		}
 		k.mu.Unlock()
 		if mine {
-			c.lease(ctx, k, p, r, now, wants, has, cost)
-		} else if err := c.await(ctx, r); err != nil {
+			c.lease(k, r)
+		}
+		if err := c.await(ctx, w, r); err != nil {
 			return v, true, err
 		}
 		if r.err != nil {
@@ -98,9 +109,18 @@ func (k *key) refuse(now, cost int64) gcra.Verdict {
 	return gcra.Verdict{Remaining: k.tokens, Wait: max(v.Wait, pause)}
 }
 
-// await waits for another's lease.
-func (c *Counter) await(ctx context.Context, r *refill) error {
-	deadline := time.NewTimer(c.config.Timeout)
+// await waits for a lease, which everybody who needs it waits for: it is there
+// for the others where one of them has no more time.
+func (c *Counter) await(ctx context.Context, w *waits, r *refill) error {
+	select {
+	case <-r.done:
+		return nil // the breaker is open
+	default:
+	}
+	if w.end.IsZero() {
+		w.end = time.Now().Add(w.within)
+	}
+	deadline := time.NewTimer(w.rest())
 	defer deadline.Stop()
 	select {
 	case <-r.done:
@@ -108,7 +128,7 @@ func (c *Counter) await(ctx context.Context, r *refill) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-deadline.C:
-		return c.fail(Timeout, "no answer in time")
+		return c.late()
 	}
 }
 
@@ -138,11 +158,40 @@ func (k *key) wants(now, cost int64, ahead time.Duration) int64 {
 	return min(max(wants, cost), l.Burst())
 }
 
-// lease asks Redis for wants tokens where has are held, cost of them at once,
-// and ends r.
-func (c *Counter) lease(ctx context.Context, k *key, p *part, r *refill, now, wants, has, cost int64) {
-	numbers, err := c.askLease(ctx, p, now, wants, has, cost)
-	l := &p.charge.Limit
+// refills begins a refill: nobody spends what may go back. The caller holds k.mu.
+func (k *key) refills(r *refill) *refill {
+	r.done, r.has = make(chan struct{}), k.tokens
+	k.refill, k.tokens = r, 0
+	return r
+}
+
+// lease asks Redis for a refill, which ends when it has answered, or at once
+// where it is not to be asked. It does not wait for that.
+func (c *Counter) lease(k *key, r *refill) {
+	queries := []query{r.part.leaseQuery(c, r.now, r.wants, r.has, r.cost)}
+	which, all := c.shards(queries)
+	switch {
+	case c.closed.Load() && r.wants > 0:
+		k.leased(c, r, nil, c.fail(Refused, "closed"))
+		return
+	case !c.allow(all):
+		k.leased(c, r, nil, c.notAsked())
+		return
+	}
+	c.calls.Go(func() {
+		answers, err := c.askAllowed(context.Background(), c.config.Timeout, queries, false, which, all)
+		var numbers []int64
+		if err == nil {
+			numbers = answers[0].numbers
+			c.ahead.Store(numbers[1] - r.now)
+		}
+		k.leased(c, r, numbers, err)
+	})
+}
+
+// leased enters what Redis answered, and ends the refill.
+func (k *key) leased(c *Counter, r *refill, numbers []int64, err error) {
+	l := &r.part.charge.Limit
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.refill, r.err = nil, err
@@ -150,20 +199,20 @@ func (c *Counter) lease(ctx context.Context, k *key, p *part, r *refill, now, wa
 	if err != nil {
 		// What was to be given may be lost, and what was to go back is: at most
 		// one lease, and never twice.
-		k.tokens += min(has, wants)
+		k.tokens += min(r.has, r.wants)
 		return
 	}
 	given, before := numbers[0], numbers[2:]
-	k.tokens += max(has+given, 0)
-	k.until = now + c.config.LeaseTTL.Microseconds()
+	k.tokens += max(r.has+given, 0)
+	k.until = r.now + c.config.LeaseTTL.Microseconds()
 	debt := min(max(before[0]+given*micro, 0), l.Burst()*micro)
 	k.left = l.Burst() - (debt+micro-1)/micro
-	k.after = gcra.State{Debt: debt, At: now + before[1], Prev: before[3]}
+	k.after = gcra.State{Debt: debt, At: r.now + before[1], Prev: before[3]}
 	k.deny = 0
-	if has+given < wants && k.part.charge.Limit == *l {
-		k.deny = now + pause(l, c.config.LeaseFor)
-		if k.tokens < cost {
-			k.deny = now + min(k.refuse(now, cost).Wait.Microseconds(), denyMost)
+	if r.has+given < r.wants && k.part.charge.Limit == *l {
+		k.deny = r.now + pause(l, c.config.LeaseFor)
+		if k.tokens < r.cost {
+			k.deny = r.now + min(k.refuse(r.now, r.cost).Wait.Microseconds(), denyMost)
 		}
 	}
 }
@@ -179,17 +228,12 @@ func pause(l *gcra.Limit, ahead time.Duration) int64 {
 	return max(long/2+rand.Int64N(long+1), 1000)
 }
 
-// askLease calls the script.
-func (c *Counter) askLease(ctx context.Context, p *part, now, wants, has, least int64) ([]int64, error) {
+// leaseQuery is the script call for a lease, of which least tokens are of use.
+func (p *part) leaseQuery(c *Counter, now, wants, has, least int64) query {
 	q := p.query(c, opLease, wants, has, now)
 	use := q.args[header]
 	q.args[header] = use[:len(use)-8] + pack(max(least, 1))
-	answers, err := c.askEven(context.WithoutCancel(ctx), []query{q}, false)
-	if err != nil {
-		return nil, err
-	}
-	c.ahead.Store(answers[0].numbers[1] - now)
-	return answers[0].numbers, nil
+	return q
 }
 
 // unspend puts tokens back into the leases that they came from.
@@ -205,7 +249,7 @@ func unspend(spent []*key, cost int64) {
 
 // sweep returns the leases that nobody spends any more, and forgets keys that
 // were not asked for in a minute. It is called every so often.
-func (c *Counter) sweep(ctx context.Context, often time.Duration) {
+func (c *Counter) sweep(often time.Duration) {
 	for _, k := range c.keys.all() {
 		k.mu.Lock()
 		k.idle++
@@ -213,7 +257,7 @@ func (c *Counter) sweep(ctx context.Context, often time.Duration) {
 		back := k.tokens > 0 && idle > c.config.LeaseTTL
 		k.mu.Unlock()
 		if back {
-			c.giveBack(ctx, k)
+			c.giveBack(k)
 		} else if idle > time.Minute {
 			c.keys.forget(k)
 		}
@@ -222,16 +266,15 @@ func (c *Counter) sweep(ctx context.Context, often time.Duration) {
 
 // giveBack returns what is held of a lease. Where Redis does not answer it is
 // lost.
-func (c *Counter) giveBack(ctx context.Context, k *key) {
+func (c *Counter) giveBack(k *key) {
 	k.mu.Lock()
 	if k.tokens == 0 || k.refill != nil {
 		k.mu.Unlock()
 		return
 	}
-	r := &refill{done: make(chan struct{})}
-	has, p := k.tokens, k.part
-	k.refill, k.tokens, k.hot = r, 0, false
-	now := k.until
+	r := k.refills(&refill{part: k.part, now: k.until})
+	k.hot = false
 	k.mu.Unlock()
-	c.lease(ctx, k, p, r, now, 0, has, 0)
+	c.lease(k, r)
+	<-r.done // within the deadline
 }

@@ -308,7 +308,7 @@ func TestMeasuredKeysAreBounded(t *testing.T) {
 	}
 	// Long idle ones make room.
 	for range 700 {
-		ns.all[0].sweep(t.Context(), 100*time.Millisecond)
+		ns.all[0].sweep(100 * time.Millisecond)
 	}
 	if n := ns.all[0].Stats(); n.Measured != 0 {
 		t.Errorf("after a minute: %+v", n)
@@ -338,12 +338,12 @@ func TestALeaseGetsAtMostHalfOfWhatIsFree(t *testing.T) {
 		if l.taken > 0 && !take(t, s, 0, l.taken).OK() {
 			t.Fatal("not taken")
 		}
-		numbers, err := c.askLease(t.Context(), &s.parts[0], 0, l.wants, l.has, l.least)
+		answers, err := c.ask(t.Context(), patience, []query{s.parts[0].leaseQuery(c, 0, l.wants, l.has, l.least)}, false)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if left := take(t, s, 0, 0).Remaining; numbers[0] != l.given || left != l.left {
-			t.Errorf("%+v: %d given, %d left", l, numbers[0], left)
+		if given, left := answers[0].numbers[0], take(t, s, 0, 0).Remaining; given != l.given || left != l.left {
+			t.Errorf("%+v: %d given, %d left", l, given, left)
 		}
 	}
 }
@@ -372,7 +372,7 @@ func TestTokensAreSpentOrGivenBackNeverBoth(t *testing.T) {
 	}
 	p.harm("latency", `"latency":30`)
 	var group sync.WaitGroup
-	group.Go(func() { c.giveBack(t.Context(), k) })
+	group.Go(func() { c.giveBack(k) })
 	soon(t, "tokens on their way", func() bool { return k.held() == 0 })
 	for range 4 {
 		group.Go(func() {

@@ -35,7 +35,7 @@ func (s leasingSet) Take(ctx context.Context, now, cost int64) (gcra.Tally, erro
 			continue
 		}
 		if cost <= 0 {
-			s.counter.giveBack(ctx, k)
+			s.counter.giveBack(k)
 			continue
 		}
 		k.mu.Lock()

@@ -162,6 +162,9 @@ func (c *Counter) Set(charges []gcra.Charge) enforcer.Set {
 	return s
 }
 
+// Deadline is how long a Take waits at most.
+func (c *Counter) Deadline() time.Duration { return c.config.Timeout }
+
 // Run returns leases that lie idle, forgets keys that nobody asks for, and
 // watches whether Redis was started anew, until ctx ends; then it returns nil.
 func (c *Counter) Run(ctx context.Context) error {
@@ -177,7 +180,7 @@ func (c *Counter) Run(ctx context.Context) error {
 		if n%10 == 0 || c.restarts.suspects(c.conn.Turns()) {
 			c.watch(ctx)
 		}
-		c.sweep(ctx, often)
+		c.sweep(often)
 	}
 }
 
@@ -191,7 +194,7 @@ func (c *Counter) Close() {
 	defer cancel()
 	for _, k := range c.keys.all() {
 		if ctx.Err() == nil {
-			c.giveBack(ctx, k)
+			c.giveBack(k)
 		}
 	}
 	c.conn.Close()

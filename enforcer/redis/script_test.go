@@ -106,7 +106,7 @@ func bare(t *testing.T, c *Counter, l gcra.Limit, name string) (p *part, call fu
 	p = &part{}
 	c.prepare(p, gcra.Charge{Bucket: "bare", Key: name, Limit: l})
 	return p, func(args ...string) ([]int64, error) {
-		answers, err := c.ask(t.Context(), []query{{script: p.script, keys: []string{p.name}, args: args}}, false)
+		answers, err := c.ask(t.Context(), patience, []query{{script: p.script, keys: []string{p.name}, args: args}}, false)
 		if err != nil {
 			return nil, err
 		}

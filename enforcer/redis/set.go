@@ -149,6 +149,7 @@ func (s *Set) Take(ctx context.Context, now, cost int64) (gcra.Tally, error) {
 	if t, never := s.never(); never {
 		return t, nil
 	}
+	waits := waits{within: s.counter.config.Timeout}
 	var few [4]gcra.Verdict
 	verdicts := few[:min(len(s.parts), len(few))]
 	if len(s.parts) > len(few) {
@@ -164,7 +165,7 @@ func (s *Set) Take(ctx context.Context, now, cost int64) (gcra.Tally, error) {
 			cold |= 1 << i
 			continue
 		}
-		v, leased, err := s.counter.spend(ctx, k, p, now, cost)
+		v, leased, err := s.counter.spend(ctx, &waits, k, p, now, cost)
 		if err != nil {
 			unspend(spent[:len(s.parts)], cost)
 			return gcra.Tally{}, err
@@ -186,7 +187,7 @@ func (s *Set) Take(ctx context.Context, now, cost int64) (gcra.Tally, error) {
 			}
 		}
 	} else if cold != 0 {
-		err := s.ask(ctx, op, now, cost, cold, verdicts)
+		err := s.ask(ctx, waits.rest(), op, now, cost, cold, verdicts)
 		if err != nil {
 			unspend(spent[:len(s.parts)], cost)
 			return gcra.Tally{}, err
@@ -221,8 +222,8 @@ func (s *Set) never() (t gcra.Tally, never bool) {
 }
 
 // ask charges the parts in which, or none of them, and enters their verdicts.
-func (s *Set) ask(ctx context.Context, op string, now, cost int64, which uint64, verdicts []gcra.Verdict) error {
-	answers, err := s.counter.ask(ctx, s.queries(op, cost, 0, now, which), op == opTake)
+func (s *Set) ask(ctx context.Context, within time.Duration, op string, now, cost int64, which uint64, verdicts []gcra.Verdict) error {
+	answers, err := s.counter.ask(ctx, within, s.queries(op, cost, 0, now, which), op == opTake)
 	if err != nil {
 		return err
 	}
@@ -324,7 +325,8 @@ func (p *part) verdict(numbers []int64, cost int64) gcra.Verdict {
 
 // Settle charges every counter with by tokens more, or gives them back where by
 // is negative, each by itself, in Redis: a lease that paid gets nothing back. Now
-// is when they were charged, on the callers' clock.
+// is when they were charged, on the callers' clock. It is sent whatever becomes
+// of ctx, whose end ends the waiting only.
 func (s *Set) Settle(ctx context.Context, now, by int64) error {
 	if _, never := s.never(); never || by == 0 {
 		return nil
@@ -335,6 +337,19 @@ func (s *Set) Settle(ctx context.Context, now, by int64) error {
 	}
 	by = min(max(by, -most), rlc.MaxRate)
 	at := max(now+s.counter.ahead.Load(), 0)
-	_, err := s.counter.ask(ctx, s.queries(opSettle, by, at, now, 1<<len(s.parts)-1), false)
-	return err
+	send := func() error {
+		_, err := s.counter.ask(context.WithoutCancel(ctx), s.counter.config.Timeout, s.queries(opSettle, by, at, now, 1<<len(s.parts)-1), false)
+		return err
+	}
+	if ctx.Done() == nil {
+		return send()
+	}
+	sent := make(chan error, 1)
+	s.counter.calls.Go(func() { sent <- send() })
+	select {
+	case err := <-sent:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
