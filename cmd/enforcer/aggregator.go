@@ -33,7 +33,7 @@ func aggregate(ctx context.Context, args []string, env func(string) string, stdo
 	f.StringVar(&controller, "controller", "", "`address` of the controller, host:port")
 	f.StringVar(&t.zone, "zone", "", "`zone` it serves")
 	f.StringVar(&name, "name", "", "`name` that tells it from others in its zone, the same after a restart; none where it is the only one")
-	f.StringVar(&trusted, "trusted", "", "`names` of enforcers, split by commas, whose claims are believed however far above the others' they are")
+	f.StringVar(&trusted, "trusted", "", "`names` of enforcers or of their certificates, split by commas, whose claims are believed however far above the others' they are")
 	if err := t.read(f, aggregatorHelp, args, env, stdout); err != nil {
 		return err
 	}

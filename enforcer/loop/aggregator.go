@@ -24,12 +24,12 @@ const (
 	shortestSpan  = 50 * time.Millisecond // between two reports
 	longestFirst  = 10 * time.Second
 	clockDrift    = 1e-3 // of a node's clock, that its age is judged with
-	clipFrom      = 8    // nodes; fewer are not compared with each other
+	clipRoom      = 0.97 // of the limit; below it a claim moves no ratio
 	clipMost      = 20.0 // × the mean of the others
-	clipLeast     = 4.0
-	clipShare     = 0.05 // of the whole, for one node
+	clipShare     = 0.03 // of the whole, for one node
 	clipOfLimit   = 0.01
 	clipRequests  = 10
+	clipChance    = 4.0  // deviations
 	maxClaim      = 1e11 // requests/s; rlc.MaxRate
 	flagFor       = time.Minute
 	milliRequests = 1000 // rates are summed as integers, so that sums do not drift
@@ -44,7 +44,8 @@ type AggregatorConfig struct {
 	Source        // where it runs; the name tells it from others in its zone
 	Epoch  uint64 // grows with each start
 	// Trusted names nodes whose claims are not compared with the others': one
-	// that carries most of a small fleet's load.
+	// that carries most of a small fleet's load. "a" is also "a/1": all of a host,
+	// or of a certificate.
 	Trusted []string
 	// MaxPaths bounds what is summed; 0 means 200,000. Paths beyond it are
 	// counted as refused and run without directives.
@@ -133,7 +134,7 @@ func (a *Aggregator) Report(r Report, now time.Duration) (answer Directives) {
 		if n != nil {
 			a.remove(n)
 		}
-		n = &node{name: r.Node, incarnation: r.Incarnation, from: r.From, paths: map[*zonePath]*nodePath{}, offset: now - r.At, arrived: now, check: math.MaxInt64}
+		n = &node{name: r.Node, incarnation: r.Incarnation, from: r.From, paths: map[*zonePath]*nodePath{}, offset: now - r.At, arrived: now, check: math.MaxInt64, trusted: a.trusts(r.Node)}
 		a.nodes[r.Node] = n
 		a.order = append(a.order, n)
 		a.take(n)
@@ -212,13 +213,16 @@ func (a *Aggregator) entry(n *node, e *PathReport, at, now time.Duration, whole 
 	np.offered, np.at, np.seen = e.Offered, at, now
 
 	doubted := np.believe < np.claim
-	a.doubt(n, np, claim, a.believe(n, np, claim, span))
+	believed, flag := a.believe(n, np, claim, span)
+	a.doubt(n, np, claim, believed)
 	tell = tell || doubted
-	part := 1.0
-	if np.believe < claim {
+	if flag {
 		a.stats.Clipped++
 		n.clippedAt = now
-		part = np.believe / claim
+	}
+	part := 1.0
+	if believed < claim {
+		part = believed / claim
 	}
 	np.path.counted.add(claim*span*part, span)
 	np.put(e, perClass, span, part)
@@ -227,7 +231,13 @@ func (a *Aggregator) entry(n *node, e *PathReport, at, now time.Duration, whole 
 
 // put enters the believed part of a report into the sums.
 func (np *nodePath) put(e *PathReport, perClass [Classes]float64, span, part float64) {
-	np.setDoubt(int64((min(np.claim, maxClaim) - np.believe) * milliRequests))
+	// Unused limit is shared among doubted claims by their size. A broken one gets
+	// what others leave of it.
+	weight := min(np.claim, maxClaim) - np.believe
+	if np.broken > 0 {
+		weight = min(weight, np.broken)
+	}
+	np.setDoubt(int64(weight * milliRequests))
 	for c := range perClass {
 		v := int64(perClass[c] * part * milliRequests)
 		np.path.rate[c] += v - np.rate[c]
@@ -256,7 +266,7 @@ func (a *Aggregator) path(p Path) *zonePath {
 	for _, name := range p {
 		c := a.tier.cellAt(cellName{bucket: name, area: a.config.Place})
 		if len(c.parts) == 0 {
-			c.parts = []*part{{cell: c}}
+			c.parts = []*part{{cell: c, members: &a.live}}
 			a.above.obey(c)
 		}
 		zp.chain = append(zp.chain, c.parts[0])

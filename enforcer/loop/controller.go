@@ -207,7 +207,7 @@ func (c *Controller) link(z *zone, f *flow) {
 	for _, bucket := range f.path {
 		p := z.parts[bucket]
 		if p == nil {
-			p = &part{cell: c.cell(z, bucket), of: z.Place, claim: z.claim}
+			p = &part{cell: c.cell(z, bucket), of: z.Place, claim: z.claim, members: &z.members}
 			p.cell.parts = append(p.cell.parts, p)
 			z.parts[bucket] = p
 		}

@@ -93,7 +93,7 @@ type Sum struct {
 	Source
 	Epoch, Seq uint64
 	Leaving    bool     // the source stops on purpose: its share is free at once
-	Members    int      // nodes that report to it; 0 where Taken does not matter
+	Members    int      // nodes that report to it; 0: not known
 	Taken      []Taken  // nodes that came over from others
 	Flagged    []string // nodes that claim more than is believed, at most MaxFlagged
 	Paths      []PathSum

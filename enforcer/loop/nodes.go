@@ -3,6 +3,7 @@ package loop
 import (
 	"math"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -17,6 +18,7 @@ type node struct {
 	order            []*nodePath   // as first reported
 	next             int           // where in order the next path of a report is expected
 	check            time.Duration // until then none of its paths is to be taken away
+	trusted          bool          // its claims are not compared
 	doubts           int           // paths whose claim is not believed
 	clippedAt        time.Duration // when a claim was last not believed; 0: never
 }
@@ -33,7 +35,8 @@ type nodePath struct {
 	drops   []int64
 	claim   float64 // requests/s, as said
 	believe float64 // requests/s; less than claim where it was clipped
-	doubt   int64   // the difference
+	doubt   int64   // what of the unused limit it may have weighs so much
+	broken  float64 // that weight where the claim is broken, requests/s; else 0
 }
 
 // ahead is how many of a node's paths are tried before they are searched by
@@ -50,6 +53,17 @@ func (n *node) expect(p Path) *nodePath {
 		}
 	}
 	return nil
+}
+
+// trusts reports whether a node is one of Trusted: by its name, or by the
+// beginning of it that ends before a slash.
+func (a *Aggregator) trusts(node string) bool {
+	for _, name := range a.config.Trusted {
+		if rest, ok := strings.CutPrefix(node, name); ok && name != "" && (rest == "" || rest[0] == '/') {
+			return true
+		}
+	}
+	return false
 }
 
 // meet finds or makes a node's path by its name; nil beyond the bound.
@@ -72,33 +86,92 @@ func (a *Aggregator) meet(n *node, e *PathReport, at time.Duration) (np *nodePat
 	return np, first
 }
 
-// believe is the part of a claim, in requests/s, that one node is believed: at
-// most twenty times the mean of the others, but in a fleet below 400 nodes no
-// more than 5 % of the whole, and four times the mean in any. A hundredth of the
-// limit and ten requests are always believed. Fewer than eight nodes cannot be
-// compared.
-func (a *Aggregator) believe(n *node, np *nodePath, claim, span float64) float64 {
-	others := np.path.live - 1
+// believe is the part of a claim, in requests/s, that one node is believed, and
+// whether it is flagged: what is not believed is more than chance.
+//
+// As long as the whole stays below the limit, a claim moves nobody's ratio and is
+// believed. Else it is believed up to the mean of the others and 3 % of the whole,
+// and never beyond twenty times that mean. A claim that is more than twenty times
+// both the mean and the limit is broken, and believed 3 % of what the others are
+// offered. A hundredth of the limit and ten requests a report are always believed.
+// See docs/adr/0009.
+func (a *Aggregator) believe(n *node, np *nodePath, claim, span float64) (believed float64, flag bool) {
+	np.broken = 0
 	if claim*span <= clipRequests {
-		return claim
+		return claim, false
 	}
-	if others+1 < clipFrom || slices.Contains(a.config.Trusted, n.name) {
-		return min(claim, maxClaim)
+	if n.trusted {
+		return min(claim, maxClaim), claim > maxClaim
 	}
-	whole := int64(0)
+	o := np.others()
+	if o.load+claim <= clipRoom*o.limit {
+		return claim, false
+	}
+	most := max(o.most(claim), clipRequests/span)
+	if claim > most && o.broken(claim) {
+		np.broken = clipOfLimit * o.limit
+	}
+	return min(claim, most), claim > most+clipChance*math.Sqrt(most/span)
+}
+
+// others are the nodes that a claim is compared with, and what they are offered.
+type others struct {
+	nodes      int
+	load, mean float64 // requests/s; the mean is that of all but one, which may idle
+	limit      float64 // of the path's first bucket that has one; 0: none is known
+}
+
+// broken reports whether so much can only be a mistake or a lie.
+func (o others) broken(claim float64) bool {
+	return claim > clipMost*max(o.mean, o.limit)
+}
+
+// most is what of such a claim is believed beside the others.
+func (o others) most(claim float64) float64 {
+	switch all := min(maxClaim, clipMost*o.mean); {
+	case o.limit == 0 && o.nodes == 0:
+		return maxClaim
+	case o.limit == 0: // whatever is said, nothing is dropped
+		return all
+	case o.nodes == 0:
+		// Beyond it even the least that is kept of it would fill the limit: what
+		// is around the bucket never sees more of it than that.
+		return min(maxClaim, o.limit/MinKeep)
+	case o.broken(claim):
+		return max(min(all, clipShare*o.load), clipOfLimit*o.limit)
+	default:
+		return max(min(all, o.mean+clipShare*(o.load+o.mean)), clipOfLimit*o.limit)
+	}
+}
+
+// others are those of the zone, or of the whole scope of the path's first bucket
+// with a limit where the controller tells of more.
+func (np *nodePath) others() (o others) {
+	zp, own := np.path, int64(0)
 	for c := range np.rate {
-		whole += np.path.rate[c] - np.rate[c]
+		o.load += float64(zp.rate[c]-np.rate[c]) / milliRequests
+		own += np.rate[c]
 	}
-	mean := float64(whole) / milliRequests / float64(others)
-	if claim <= clipLeast*mean {
-		return min(claim, maxClaim)
+	if o.nodes = zp.live - 1; o.nodes > 0 {
+		o.mean = o.load / float64(max(o.nodes-1, 1))
 	}
-	fleet, limit := others+1, 0.0
-	if g := a.above.given[np.path.path[0]]; g != nil {
-		fleet, limit = max(fleet, g.Nodes), g.Limit
+	for _, p := range zp.chain {
+		switch g := p.cell.given; {
+		case g == nil || g.None:
+			continue
+		case p.cell.decide:
+			o.limit = p.cell.limit
+		default:
+			o.limit = g.Limit
+			if g.Nodes-1 > o.nodes {
+				rest := max(g.Load-float64(own)/milliRequests, 0)
+				o.nodes, o.load = g.Nodes-1, max(o.load, rest)
+				o.mean = max(o.mean, rest/float64(max(o.nodes-1, 1)))
+			}
+		}
+		break
 	}
-	times := min(max(clipShare*float64(fleet), clipLeast), clipMost)
-	return min(claim, max(times*mean, clipOfLimit*limit, clipRequests/span), maxClaim)
+	return o
 }
 
 // doubt notes what a node claims and what of it is believed.

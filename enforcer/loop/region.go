@@ -124,6 +124,7 @@ func (c *Controller) Up(now time.Duration) (s Sum, send bool) {
 	}
 	s.Keeps = c.keeps()
 	for _, z := range c.order {
+		s.Members += z.members
 		s.Flagged = append(s.Flagged, z.flagged[:min(len(z.flagged), MaxFlagged-len(s.Flagged))]...)
 	}
 	u.summed = now

@@ -62,7 +62,19 @@ type part struct {
 	offered  [Classes]float64
 	admitted float64
 	doubted  float64
-	nodes    int
+	nodes    int  // of the path that most of its nodes carry
+	across   int  // of all of its paths, those on several counted several times
+	members  *int // all nodes of the source; nil or 0: not known
+}
+
+// union bounds the nodes that carry the bucket on any path: as many as there are,
+// or as all of its paths have together. Where that is too many, each holds itself to
+// less when it is alone, and together they stay within the limit.
+func (p *part) union() int {
+	if p.members != nil && *p.members > 0 {
+		return max(p.nodes, min(p.across, *p.members))
+	}
+	return p.across
 }
 
 // flow is one source's load on one path.
@@ -174,7 +186,7 @@ func (t *tier) lift() {
 func (t *tier) step(now time.Duration) {
 	for _, c := range t.order {
 		for _, p := range c.parts {
-			p.offered, p.admitted, p.doubted, p.nodes = [Classes]float64{}, 0, 0, 0
+			p.offered, p.admitted, p.doubted, p.nodes, p.across = [Classes]float64{}, 0, 0, 0, 0
 		}
 	}
 	for _, f := range t.flows {
@@ -211,6 +223,7 @@ func (f *flow) climb(level int) {
 			p.doubted += f.doubted
 		}
 		p.nodes = max(p.nodes, f.nodes)
+		p.across += f.nodes
 		f.next++
 	}
 }
@@ -224,7 +237,7 @@ func (c *cell) step(now time.Duration) {
 		}
 		c.admitted += p.admitted
 		c.doubted += p.doubted
-		c.nodes += p.nodes
+		c.nodes += p.union()
 		if p.claim > 0 {
 			live.Limit -= p.claimed(c.limit)
 			continue
