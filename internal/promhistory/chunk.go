@@ -32,7 +32,7 @@ func (rd *reading) readChunk(ctx context.Context, from, to time.Time) error {
 	for i, source := range rd.sources {
 		first, last := missing[0], missing[1]
 		if m := rd.remote(source); m != nil {
-			if err := rd.streamed(ctx, source, m, first, last, func(at int, v float64) bool { return rd.offers(at, v, i) }); err != nil {
+			if err := rd.streamed(ctx, source, m, first, last, func(at int, g *grid) { rd.offersAll(at, g, i) }); err != nil {
 				return rd.again(ctx, from, to, err)
 			}
 		} else if err := rd.each(ctx, source, first, last, rd.step, rd.step, func(m model.Matrix) error { return rd.offered(ctx, m, i) }); err != nil {
@@ -43,7 +43,7 @@ func (rd *reading) readChunk(ctx context.Context, from, to time.Time) error {
 		}
 	}
 	if m := rd.remote(rd.refused); m != nil {
-		if err := rd.streamed(ctx, rd.refused, m, from, to, func(at int, _ float64) bool { return rd.today.seen[at] }); err != nil {
+		if err := rd.streamed(ctx, rd.refused, m, from, to, rd.offeredToo); err != nil {
 			return rd.again(ctx, from, to, err)
 		}
 	} else if rd.refused != "" {
@@ -191,6 +191,36 @@ func (rd *reading) offers(at int, v float64, source int) bool {
 		d.seen[at], d.source[hour] = true, source+1
 	}
 	return true
+}
+
+// offersAll is offers for a label set's steps, the first of which is at: those
+// that do not count leave the grid.
+func (rd *reading) offersAll(at int, g *grid, source int) {
+	d := rd.today
+	hour := int(time.Hour / rd.step)
+	for i := g.first; i < g.last; {
+		n := (at + i) / hour
+		end := min(g.last, (n+1)*hour-at)
+		if had := d.source[n]; had != 0 && had != source+1 {
+			clear(g.times[i:end])
+			i = end
+			continue
+		}
+		for ; i < end; i++ {
+			if g.times[i] != 0 && valid(g.values[i]) {
+				d.seen[at+i], d.source[n] = true, source+1
+			}
+		}
+	}
+}
+
+// offeredToo takes the steps off the grid at which nothing was offered.
+func (rd *reading) offeredToo(at int, g *grid) {
+	for i := g.first; i < g.last; i++ {
+		if !rd.today.seen[at+i] {
+			g.times[i] = 0
+		}
+	}
 }
 
 // at is the index in today of the step that ends at t; ok is false where t does

@@ -59,8 +59,8 @@ func (rd *reading) fold(ctx context.Context) error {
 // finish saves the sketches of today.
 func (rd *reading) finish(ctx context.Context) error {
 	d := rd.today
-	var keys []rlc.SeriesKey
-	var days []rlc.SeriesDay
+	keys, days := rd.keys[:0], rd.days[:0]
+	defer func() { rd.keys, rd.days = keys, days }()
 	flush := func() error {
 		if len(keys) > 0 {
 			if err := rd.r.cfg.Store.SaveSeries(ctx, keys); err != nil {

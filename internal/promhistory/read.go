@@ -102,7 +102,9 @@ type reading struct {
 	carried   bool                         // some label set was read
 
 	today    *dayState
-	free     [][]float64           // grids that no series uses
+	free     [][]float64     // grids that no series uses
+	keys     []rlc.SeriesKey // room for those of a day, and its sketches
+	days     []rlc.SeriesDay
 	saved    map[rlc.SeriesID]bool // by name, in this reading
 	end      time.Time             // nothing from here on is sealed or kept: the first chunk that failed
 	problem  *rlc.HistoryProblem   // why

@@ -122,9 +122,9 @@ func (rd *reading) wipe(from, to time.Time) {
 	}
 }
 
-// streamed reads the steps of [from, to) of a selector by remote read. Take is
-// told of every label set's value at a step and says whether it counts.
-func (rd *reading) streamed(ctx context.Context, expr string, matchers []*prompb.LabelMatcher, from, to time.Time, take func(at int, v float64) bool) error {
+// streamed reads the steps of [from, to) of a selector by remote read. Take sees
+// every label set's grid, whose first step is at, and removes what does not count.
+func (rd *reading) streamed(ctx context.Context, expr string, matchers []*prompb.LabelMatcher, from, to time.Time, take func(at int, g *grid)) error {
 	own, err := rd.ownLabels(ctx, expr)
 	if err != nil {
 		return err
@@ -154,11 +154,8 @@ func (rd *reading) streamed(ctx context.Context, expr string, matchers []*prompb
 		if err != nil {
 			return err
 		}
-		for i := g.first; i < g.last; i++ {
-			if g.times[i] != 0 && (math.Float64bits(g.values[i]) == staleNaN || !take(first+i, g.values[i])) {
-				g.times[i] = 0
-			}
-		}
+		g.end()
+		take(first, g)
 		for _, s := range to {
 			g.addTo(rd.grid(s)[first-rd.today.first:])
 		}
@@ -341,9 +338,15 @@ func (g *grid) add(chunks []xorChunk) error {
 		}
 		g.chunk.Reset(c.data)
 		g.it = g.chunk.Iterator(g.it)
+		i, until := int64(-1), g.from // the step at hand ends at until
 		for g.it.Next() == chunkenc.ValFloat {
 			t, v := g.it.At()
-			i := (t - g.from - 1) / g.step
+			if t > until && t <= until+g.step { // the usual: the next step
+				i, until = i+1, until+g.step
+			} else {
+				i = (t - g.from - 1) / g.step
+				until = g.from + (i+1)*g.step
+			}
 			if t <= g.from || i >= int64(len(g.times)) {
 				continue // old servers send whole chunks
 			}
@@ -363,6 +366,15 @@ func (g *grid) add(chunks []xorChunk) error {
 		}
 	}
 	return nil
+}
+
+// end removes the steps at which the label set ended.
+func (g *grid) end() {
+	for i, v := range g.values[g.first:max(g.first, g.last)] {
+		if math.Float64bits(v) == staleNaN {
+			g.times[g.first+i] = 0
+		}
+	}
 }
 
 // addTo adds the label set's samples to rates, whose first step is the grid's.

@@ -8,7 +8,8 @@ func Median(values []float64) float64 {
 	if len(values) == 0 {
 		return 0
 	}
-	v := slices.Clone(values)
+	var room [64]float64 // few values need no memory
+	v := append(room[:0], values...)
 	slices.Sort(v)
 	m := len(v) / 2
 	if len(v)%2 == 1 {

@@ -32,15 +32,25 @@ func NewSeason(hours []rlc.Hour, loc *time.Location) *Season {
 	if len(hours) >= 21*24 {
 		s.slots = 168
 	}
-	by := make([][]float64, s.slots)
-	for _, h := range hours {
-		i := s.Slot(h.Start)
-		by[i] = append(by[i], float64(h.Max))
+	// The hours sorted by slot, in one piece of memory.
+	slots := make([]uint8, len(hours))
+	var ends [168]int
+	for i, h := range hours {
+		slots[i] = uint8(s.Slot(h.Start))
+		ends[slots[i]]++
+	}
+	for i := 1; i < s.slots; i++ {
+		ends[i] += ends[i-1]
+	}
+	by, at := make([]float64, len(hours)), ends
+	for i, h := range hours {
+		at[slots[i]]--
+		by[at[slots[i]]] = float64(h.Max)
 	}
 	s.ref = make([]float64, s.slots)
-	var refs []float64
-	for i, v := range by {
-		if len(v) > 0 {
+	refs := make([]float64, 0, s.slots)
+	for i, start := range at[:s.slots] {
+		if v := by[start:ends[i]]; len(v) > 0 {
 			s.ref[i] = Median(v)
 			refs = append(refs, s.ref[i])
 		}
@@ -104,11 +114,12 @@ func (c Coverage) Least() rlc.Ratio { return min(c.Share, c.Busiest) }
 // targets reported counts as missing where the history knows of targets.
 func Cover(h rlc.History, loc *time.Location, exclude []rlc.Window) Coverage {
 	c := Coverage{Targets: 1}
-	var hours []rlc.Hour
-	for _, x := range h.Hours {
-		if x.Present > 0 && x.Start.Before(h.Until) && !Overlaps(exclude, x.Start) {
-			hours = append(hours, x)
-		}
+	hours := h.Hours // not copied where all of them count
+	out := func(x rlc.Hour) bool {
+		return x.Present <= 0 || !x.Start.Before(h.Until) || Overlaps(exclude, x.Start)
+	}
+	if slices.ContainsFunc(hours, out) {
+		hours = slices.DeleteFunc(slices.Clone(hours), out)
 	}
 	if len(hours) == 0 || h.Step <= 0 {
 		return c

@@ -54,7 +54,7 @@ func usable(in rlc.Input, window time.Duration) []rlc.Hour {
 // clean marks every hour of the window.
 func clean(in rlc.Input, hours []rlc.Hour) *weeks {
 	w := &weeks{hours: hours, marks: make([]mark, len(hours)), tail: in.History.Tail, now: in.Now}
-	var learn []rlc.Hour
+	learn := make([]rlc.Hour, 0, len(hours))
 	for i, h := range hours {
 		switch {
 		case stat.Overlaps(in.Exclude, h.Start):
@@ -101,8 +101,7 @@ func clean(in rlc.Input, hours []rlc.Hour) *weeks {
 // busy enough, the median of max / ref is at least 1.5, and over the last three it
 // still is. The whole run of such windows that reaches now is the new regime.
 func (w *weeks) findShift() {
-	var ratios []float64
-	var at []time.Time
+	ratios, at := make([]float64, 0, len(w.hours)), make([]time.Time, 0, len(w.hours))
 	for i, h := range w.hours {
 		if w.marks[i] != excluded && w.season.Tells(h.Start) {
 			ratios = append(ratios, float64(h.Max)/w.season.Ref(h.Start))
