@@ -16,7 +16,7 @@ type builder struct {
 	s     *active
 	attrs rlc.Attributes // as they came
 	told  rlc.Attributes // as they may leave: sensitive values hashed
-	class loop.Class     // of the request, in its quota bucket's tiers
+	class loop.Class     // of the request, all along its path
 	r     *route
 }
 
@@ -65,7 +65,7 @@ func (e *Enforcer) build(l *loaded, s *active, attrs rlc.Attributes, look bool) 
 	b := e.builder(l, s, attrs)
 	r, hits := b.r, b.hits()
 	r.quota, r.key = hits[0].bucket, hits[0].key
-	b.class = classOf(r.quota.Tier, s.identity(b.told, "caller"))
+	b.class = classAlong(hits, s.identity(b.told, "caller"))
 	of := s.labels(r.quota, b.told)
 	if !look {
 		r.series = r.quota.counts.table.get(of)

@@ -159,7 +159,20 @@ func (e *Enforcer) byRatio(t *route, cost int64, at instant, d *Decision) bool {
 	return true
 }
 
-// classOf is the priority of a caller in a bucket's tiers.
+// classAlong is the priority of a caller's requests on the way from its quota bucket
+// to the caps around it: one for all of it, that of the first bucket whose tiers name
+// the caller.
+func classAlong(hits []hit, caller string) loop.Class {
+	for _, h := range hits {
+		if class := classOf(h.bucket.Tier, caller); class != loop.Normal {
+			return class
+		}
+	}
+	return loop.Normal
+}
+
+// classOf is the priority of a caller in a bucket's tiers; Normal where they do
+// not name it.
 func classOf(t rlc.Tier, caller string) loop.Class {
 	for _, tier := range []struct {
 		callers []string

@@ -186,6 +186,30 @@ func TestTiersArePriorities(t *testing.T) {
 	}
 }
 
+// A cap's tiers hold for callers whose quota buckets say nothing of them; of two
+// buckets that name a caller the inner one decides.
+func TestACapsTiersArePrioritiesToo(t *testing.T) {
+	e, c := onLoop(t, "defaults: {mode: enforce}\nbuckets:\n"+
+		"  - {name: b, each: [caller], algorithm: drop_ratio, tier: {batch: [pay/slow]}, limit: {rate: 100, burst: 10}}\n"+
+		"  - {name: all, role: cap, algorithm: drop_ratio, tier: {critical: [\"pay/*\"], batch: [etl]}, limit: {rate: 500, burst: 500}}\n")
+	at := func(caller string) rlc.Attributes { return rlc.Attributes{"caller": caller} }
+	keeps := map[string]float64{capName: 0.5}
+	for _, caller := range []string{"pay/cards", "pay/slow", "web", "etl"} {
+		ask(e, 1, "s", at(caller))
+		keeps["s\x00b\x00b/caller="+caller] = 1
+	}
+	c.Apply(told(1, keeps), time.Second)
+	for caller, want := range map[string]float64{"pay/cards": 1, "pay/slow": 0, "web": 0.5, "etl": 0} {
+		got := 0
+		for range 3000 {
+			if e.Decide(enforcer.Request{Service: "s", Attributes: at(caller)}).Outcome == enforcer.Admit {
+				got++
+			}
+		}
+		near(t, caller+" admitted", float64(got)/3000, want)
+	}
+}
+
 func TestLoopLimits(t *testing.T) {
 	e, _ := start(t, enforcer.Config{})
 	if _, ok := e.LoopLimit(ratioName, loop.Place{}); ok {
