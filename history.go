@@ -135,13 +135,24 @@ type Estimate struct {
 // Forecast is what a policy expects of the hours to come: hour i starts at
 // From + i × 1 h.
 type Forecast struct {
-	From     time.Time // the clock hour (UTC) of the run's now
-	Q50      []Rate    // half of the hour's steps lie at or below it
-	Q99      []Rate    // 99 % of the hour's steps lie at or below it
-	Coverage Ratio     // share of steps at or below Q99 where past days were forecast the same way; 1 where none could be
+	From time.Time `json:"from"` // the clock hour (UTC) of the run's now
+	Q50  []Rate    `json:"q50"`  // half of the hour's steps lie at or below it
+	Q99  []Rate    `json:"q99"`  // 99 % of the hour's steps lie at or below it
+	// Coverage is the share of steps at or below Q99 where past days were
+	// forecast the same way; nil where none could be.
+	Coverage *Ratio `json:"coverage"`
 	// Rates are the limits to be in force hour by hour, unrounded; nil where
 	// Estimate.Limit stands for all hours.
-	Rates []Rate
+	Rates []Rate `json:"rates,omitempty"`
+}
+
+// Hours are the limits to be in force hour by hour, unrounded; nil where there
+// are none.
+func (f *Forecast) Hours() *QuotaHours {
+	if f == nil || len(f.Rates) == 0 {
+		return nil
+	}
+	return &QuotaHours{From: f.From.UTC(), Rates: f.Rates}
 }
 
 // Peak is the highest step of a series and when it started.

@@ -77,6 +77,7 @@ type Change struct {
 	HeldWhy   string         `json:"held_why,omitempty"` // for people
 	Failed    bool           `json:"failed,omitempty"`   // held by a failed or partial read
 	Estimate  *Limit         `json:"estimate"`           // before the guards, unclamped; nil where abstained
+	Forecast  *Forecast      `json:"forecast,omitempty"` // what the estimate expects of the hours to come, before the guards; nil where its policy forecasts none
 	Look      string         `json:"look,omitempty"`     // why a person should look
 	Reasons   []Reason       `json:"reasons"`
 	Why       string         `json:"why"`
@@ -218,6 +219,7 @@ type RecentEstimate struct {
 	At       time.Time // the run's now
 	PolicyID string
 	Limit    Limit
+	Hours    *QuotaHours // its limits hour by hour; nil where Limit stood for all
 }
 
 // Verdict is a person's word on a flagged window of a series.
@@ -300,8 +302,6 @@ type ServiceSummary struct {
 	Updated      time.Time
 }
 
-// ServiceFilter narrows and orders a list of service summaries. The zero value
-// is every service by name.
 // Trend is a service by the clock hour (UTC), summed over its quota buckets.
 type Trend struct {
 	Until   time.Time // end of the last hour; zero where nothing is known
@@ -311,6 +311,8 @@ type Trend struct {
 	Virtual []Rate    // of Most, what lay above the limit of a quota in shadow; nil where nothing did
 }
 
+// ServiceFilter narrows and orders a list of service summaries. The zero value
+// is every service by name.
 type ServiceFilter struct {
 	Query   string // part of the name or of an owner; "" for all
 	Owner   string // exactly this owner; "" for all

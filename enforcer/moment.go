@@ -167,30 +167,12 @@ func (l *loaded) limit(s *service, b *bucket, id string) (limit *rlc.Limit, mode
 	return nil, mode, "none"
 }
 
-// limitAt is a quota's limit at a second: that of a window that contains it,
-// else the hour's rate with a burst in the same proportion, else its own.
+// limitAt is a quota's limit at a second.
 func limitAt(q *rlc.Quota, second int64) *rlc.Limit {
-	at := time.Unix(second, 0)
-	for i := range q.Windows {
-		if w := &q.Windows[i]; !at.Before(w.From) && at.Before(w.Until) {
-			return &w.Limit
-		}
-	}
-	if q.Hours == nil || at.Before(q.Hours.From) {
+	if q.Windows == nil && q.Hours == nil {
 		return &q.Limit
 	}
-	i := int(at.Sub(q.Hours.From) / time.Hour)
-	if i >= len(q.Hours.Rates) {
-		return &q.Limit
-	}
-	limit := rlc.Limit{Rate: q.Hours.Rates[i]}
-	if limit.Rate > 0 {
-		seconds := 1.0
-		if q.Rate > 0 {
-			seconds = float64(q.Burst) / float64(q.Rate)
-		}
-		limit.Burst = rlc.Burst(min(max(math.Ceil(float64(limit.Rate)*seconds), 1), rlc.MaxRate))
-	}
+	limit := q.At(time.Unix(second, 0))
 	return &limit
 }
 

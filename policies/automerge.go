@@ -32,8 +32,8 @@ type Merging struct {
 
 // AutoMerge decides whether a proposal may be merged without a person, and
 // why, or why not. It spends from a budget: +50 % in 30 days for each quota. A
-// person decides what is larger than the service's max_change, what has less
-// than 95 % of its history, a decrease that would have dropped anything, what a
+// person decides what is larger than the service's max_change, also in a single
+// hour of the week, what has less than 95 % of its history, a decrease that would have dropped anything, what a
 // guard asks a person to look at (a sum beyond capacity is such), and whatever begins or stops enforcing, adds a
 // timed limit or removes a line. During a freeze nothing is merged, or only
 // increases.
@@ -54,10 +54,10 @@ func AutoMerge(m Merging) (ok bool, because string) {
 			return false, c.ID() + ": " + why
 		}
 		if c.Old != nil {
-			largest = max(largest, apart(*c.Old, *c.New))
+			largest = max(largest, moved(c))
 		}
 	}
-	return true, fmt.Sprintf("no quota moves by more than %.0f %%, %.0f %% are allowed", math.Ceil(100*largest-1e-9), 100*m.Service.AutoMerge.MaxChange)
+	return true, fmt.Sprintf("no quota moves by more than %.0f %%, %.0f %% are allowed", max(0, math.Ceil(100*largest-1e-9)), 100*m.Service.AutoMerge.MaxChange)
 }
 
 // needsPerson says why one change waits for a person, "" where it does not.
@@ -80,12 +80,14 @@ func needsPerson(m Merging, c *rlc.Change) string {
 		return fmt.Sprintf("history covers %.0f %% of its time, less than %.0f %%", math.Floor(100*float64(c.Coverage)), 100*mergeCoverage)
 	case c.Old == nil:
 		return "" // new, and it drops nothing
-	case lowers(c) && c.Backtest.New == nil:
+	case Lowers(c) && c.Backtest.New == nil:
 		return "nothing was replayed against its decrease"
-	case lowers(c) && c.Backtest.New.Drops > 0:
+	case Lowers(c) && c.Backtest.New.Drops > 0:
 		return fmt.Sprintf("its decrease would have dropped %.0f requests", math.Ceil(c.Backtest.New.Drops))
-	case apart(*c.Old, *c.New) > most*(1+1e-9):
-		return fmt.Sprintf("moves by %.0f %%, more than %.0f %%", math.Ceil(100*apart(*c.Old, *c.New)-1e-9), 100*most)
+	case fallingHours(c) > 0 && c.Backtest.New.AtLeast:
+		return "what its lower hours would have dropped is not known exactly"
+	case moved(c) > most*(1+1e-9):
+		return fmt.Sprintf("moves by %.0f %%, more than %.0f %%", math.Ceil(100*moved(c)-1e-9), 100*most)
 	}
 	was, ok := m.MonthAgo[c.ID()]
 	if !ok {
@@ -97,17 +99,22 @@ func needsPerson(m Merging, c *rlc.Change) string {
 	return ""
 }
 
-func lowers(c *rlc.Change) bool { return c.New.Rate < c.Old.Rate || c.New.Burst < c.Old.Burst }
-
-// apart is the larger relative change of rate and burst.
-func apart(from, to rlc.Limit) float64 {
-	of := func(a, b float64) float64 {
-		if a == b {
-			return 0
-		}
-		return math.Abs(b-a) / a // +Inf from 0
+// moved is the largest relative change of rate, burst and an hour of the week.
+func moved(c *rlc.Change) float64 {
+	most := max(apart(float64(c.Old.Rate), float64(c.New.Rate)), apart(float64(c.Old.Burst), float64(c.New.Burst)))
+	if c.OldTimed.Hours != nil || c.NewTimed.Hours != nil {
+		was, is := ofChange(c)
+		eachHour(c.At, func(t time.Time) { most = max(most, apart(float64(was(t)), float64(is(t)))) })
 	}
-	return max(of(float64(from.Rate), float64(to.Rate)), of(float64(from.Burst), float64(to.Burst)))
+	return most
+}
+
+// apart is the change from a to b relative to a.
+func apart(a, b float64) float64 {
+	if a == b {
+		return 0
+	}
+	return math.Abs(b-a) / a // +Inf from 0
 }
 
 func onlyIncreases(changes []rlc.Change) bool {

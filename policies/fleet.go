@@ -110,16 +110,17 @@ func (r *reach) add(c rlc.Change) {
 	if c.Old == nil {
 		return
 	}
-	after := c.Old.Rate
+	before := mean(*c.Old, c.OldTimed.Hours, c.At)
+	after := before
 	if c.New != nil {
-		after = c.New.Rate
+		after = mean(*c.New, c.NewTimed.Hours, c.At)
 	}
 	r.quotas++
-	if after < c.Old.Rate {
+	if LowersRate(&c) {
 		r.lowered++
 	}
-	r.before += float64(c.Old.Rate)
-	r.after += float64(after)
+	r.before += before
+	r.after += after
 }
 
 // Add counts a change. A quota that is new lowers nothing.
@@ -137,15 +138,15 @@ func (b *BlastGate) Add(c rlc.Change) {
 }
 
 // Why says why a service's changes wait for a person, "" where nothing speaks
-// against them: more than 20 % of its quotas are lowered, or the fleet's total
-// by more than 5 %.
+// against them: more than 20 % of its quotas are lowered, in their rate or an hour
+// of the week, or the fleet's total, as the mean over the week, by more than 5 %.
 func (b *BlastGate) Why(service string) string {
 	var why []string
 	if r := b.services[service]; r != nil && float64(r.lowered) > maxLowered*float64(r.quotas) {
 		why = append(why, fmt.Sprintf("%d of %d quotas are lowered, more than %s", r.lowered, r.quotas, percent(maxLowered)))
 	}
 	if a := b.all; a.before > 0 && (a.before-a.after)/a.before > maxFleetLowered+1e-12 {
-		why = append(why, fmt.Sprintf("the fleet's total is lowered by %.1f %%, more than %s", math.Floor(1000*(a.before-a.after)/a.before)/10, percent(maxFleetLowered)))
+		why = append(why, fmt.Sprintf("the fleet's total is lowered by %.1f %%, more than %s", math.Floor(1000*(a.before-a.after)/a.before+1e-9)/10, percent(maxFleetLowered)))
 	}
 	return joined(why)
 }
@@ -154,7 +155,7 @@ func (b *BlastGate) Why(service string) string {
 func (b *BlastGate) Mark(changes []rlc.Change) {
 	for i := range changes {
 		c := &changes[i]
-		if c.Old == nil || c.New == nil || c.New.Rate >= c.Old.Rate {
+		if !LowersRate(c) {
 			continue
 		}
 		if why := b.Why(c.Service); why != "" {

@@ -25,10 +25,15 @@ type Evidence struct {
 	// quota that is younger it is the first one. Nil: Current is the measure of
 	// a day, and a week has none.
 	DayAgo, WeekAgo *rlc.Limit
-	// Recent are this policy's unclamped estimates of the last 7 days.
-	Recent []rlc.Limit
-	// Lowered says that the quota was lowered in the last 24 hours. That it
-	// stands below DayAgo says the same.
+	// DayAgoHours and WeekAgoHours are the hours in force beside them; nil where
+	// the rate held for all.
+	DayAgoHours, WeekAgoHours *rlc.QuotaHours `json:",omitempty"`
+	// Recent are this policy's unclamped estimates of the last 7 days, and
+	// RecentHours those of them that went hour by hour.
+	Recent      []rlc.Limit
+	RecentHours []rlc.QuotaHours `json:",omitempty"`
+	// Lowered says that the quota, or an hour of it, was lowered in the last 24
+	// hours. That it stands below DayAgo says the same.
 	Lowered bool
 
 	History  rlc.History
@@ -85,15 +90,20 @@ func Guard(e Evidence, est rlc.Estimate, err error) rlc.Change {
 	if e.Current != nil {
 		old := e.Current.Limit
 		g.change.Old, g.change.OldMode, g.change.Why = &old, e.Current.Mode, e.Current.Why
+		g.change.OldTimed = e.Current.Timed()
+		g.change.NewTimed = g.change.OldTimed
 	}
 	if g.e.Step <= 0 {
 		g.e.Step = e.History.Step
 	}
 	if err == nil && g.implausible() == "" {
 		l := est.Limit
-		g.change.Estimate = &l
+		g.change.Estimate, g.change.Forecast = &l, tidied(est.Forecast)
 	}
 	g.run(err)
+	if g.change.Estimate != nil {
+		g.hours()
+	}
 	return g.change
 }
 
@@ -276,6 +286,13 @@ func (g *guarding) implausible() string {
 	for _, f := range []float64{float64(g.est.Limit.Rate), float64(g.est.Limit.Burst), g.est.MaxIncrease} {
 		if math.IsNaN(f) || math.IsInf(f, 0) || f < 0 || f > rlc.MaxRate {
 			return fmt.Sprintf("the estimate %v is not a possible limit", float64(g.est.Limit.Rate))
+		}
+	}
+	if h := g.est.Forecast.Hours(); h != nil {
+		for _, r := range h.Rates {
+			if !(r >= 0 && r <= rlc.MaxRate) {
+				return fmt.Sprintf("the estimate %v of an hour is not a possible rate", float64(r))
+			}
 		}
 	}
 	if cur := g.e.Current; cur != nil {

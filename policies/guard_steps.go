@@ -10,6 +10,11 @@ import (
 	"github.com/openrlc/rlc/internal/stat"
 )
 
+const (
+	uncounted    = "a decrease without a count of the targets that report: a person must approve it"
+	loweredToday = "lowered in the last 24 h already; at most one decrease a day"
+)
+
 // evidence is guard 2. A decrease needs coverage by samples and targets, a
 // fresh sample and enough valid days, happens at most once a day, and goes no
 // lower than the highest estimate of the last 7 days. It reports whether the
@@ -36,7 +41,7 @@ func (g *guarding) evidence() bool {
 		return true
 	}
 	if !g.e.History.Targets {
-		g.look = append(g.look, "a decrease without a count of the targets that report: a person must approve it")
+		g.look = append(g.look, uncounted)
 		g.reason("targets_unknown", false, "the profile has no complete: no automatic decrease")
 	}
 	highest := g.rate
@@ -86,8 +91,8 @@ func (g *guarding) unproven(cover stat.Coverage, days float64) (rule, why string
 		return "no_decrease", g.est.NoDecrease
 	case !g.lastRequest().After(g.e.Now.Add(-silentFor)):
 		return "vanished", fmt.Sprintf("no request since %s; kept until its removal is proposed", stat.TimeText(g.lastRequest()))
-	case g.e.Lowered || g.e.DayAgo != nil && g.e.Current.Rate < g.e.DayAgo.Rate:
-		return "lowered_today", "lowered in the last 24 h already; at most one decrease a day"
+	case g.e.Lowered || g.e.DayAgo != nil && g.e.Current != nil && g.e.Current.Rate < g.e.DayAgo.Rate:
+		return "lowered_today", loweredToday
 	}
 	return "", ""
 }

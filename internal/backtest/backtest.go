@@ -80,6 +80,14 @@ func newBucket(step time.Duration, limit rlc.Limit) bucket {
 
 func (b *bucket) fill() { b.tokens = b.burst }
 
+// limit puts another limit in force. As in the enforcers a debt stays: what was
+// taken and has not come back is taken of the new burst.
+func (b *bucket) limit(l rlc.Limit) {
+	debt := b.burst - b.tokens
+	b.rate, b.burst = float64(l.Rate), float64(l.Burst)
+	b.tokens = max(b.burst-debt, 0)
+}
+
 // refill adds what arrives over n steps at rate r each, which is negative where
 // r is above the limit. It returns what did not fit.
 func (b *bucket) refill(n int, r float64) (excess float64) {

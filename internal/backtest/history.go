@@ -24,12 +24,25 @@ import (
 // Requests is always exact. An episode's Share is exact but for steps outside
 // the tail in a quiet gap within it, which count at their hour's mean.
 func FromHistory(h rlc.History, limit rlc.Limit) rlc.Backtest {
+	return FromHours(h, limit, nil)
+}
+
+// FromHours is FromHistory for a limit whose rate follows hours, nil for none:
+// each past hour is replayed against the rate of the same hour of the week, with
+// a burst in the same proportion as enforcers give it; what was taken of it is
+// taken of the next hour's too. Of an episode Limit is the rate at which it began.
+func FromHours(h rlc.History, limit rlc.Limit, hours *rlc.QuotaHours) rlc.Backtest {
 	w := walk{most: newBucket(h.Step, limit), rec: newRecord(h.Step, limit)}
 	w.least = w.most
 	tail := h.Tail
 	var requests, atLeast float64
 	var end time.Time // of the hour before
 	for _, hour := range h.Hours {
+		if rate, ok := hours.OfWeek(hour.Start); ok {
+			w.limit(limit.WithRate(rate))
+		} else if hours != nil {
+			w.limit(limit)
+		}
 		if !hour.Start.Equal(end) {
 			w.fill()
 		}
@@ -66,6 +79,13 @@ type walk struct {
 func (w *walk) fill() {
 	w.most.fill()
 	w.least.fill()
+}
+
+// limit puts another limit in force.
+func (w *walk) limit(l rlc.Limit) {
+	w.most.limit(l)
+	w.least.limit(l)
+	w.rec.limit = l.Rate
 }
 
 // hour goes through one hour, whose steps in the tail are in.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/policies"
 	"github.com/openrlc/rlc/quotafile"
 )
 
@@ -54,21 +55,22 @@ func (p *Planner) earlier(ctx context.Context, run *rlc.Run) (*earlier, error) {
 
 // past is what the step guards measure a service's quotas against, by quota ID.
 type past struct {
-	day, week map[string]rlc.Limit // in force a day and a week ago
-	month     map[string]rlc.Limit // in force when a caller must have been there to count as gone
-	first     map[string]rlc.Limit // the first limit of quotas that are younger than a week
-	lowered   map[string]bool      // lowered within the last day
+	day, week map[string]stood // in force a day and a week ago
+	month     map[string]stood // in force when a caller must have been there to count as gone
+	first     map[string]stood // the first limit of quotas that are younger than a week
+	lowered   map[string]bool  // lowered within the last day
+}
 
-	hours map[string]*rlc.QuotaHours // in force a day ago
+// stood is what was in force at an earlier time.
+type stood struct {
+	limit rlc.Limit
+	hours *rlc.QuotaHours
 }
 
 func (p *Planner) past(ctx context.Context, now time.Time, was *earlier, service string) (*past, error) {
 	x := &past{
 		day: limits(was.day, service), week: limits(was.week, service), month: limits(was.month, service),
-		first: map[string]rlc.Limit{}, lowered: map[string]bool{}, hours: map[string]*rlc.QuotaHours{},
-	}
-	for _, q := range quotasOf(was.day, service) {
-		x.hours[q.ID()] = q.Hours
+		first: map[string]stood{}, lowered: map[string]bool{},
 	}
 	// What was merged within the week, the newest first.
 	const size = 5
@@ -82,8 +84,8 @@ func (p *Planner) past(ctx context.Context, now time.Time, was *earlier, service
 				switch {
 				case c.New == nil:
 				case c.Old == nil:
-					x.first[c.ID()] = *c.New
-				case c.New.Rate < c.Old.Rate && now.Sub(m.Decided) < day:
+					x.first[c.ID()] = stood{*c.New, c.NewTimed.Hours}
+				case now.Sub(m.Decided) < day && policies.LowersRate(&c):
 					x.lowered[c.ID()] = true
 				}
 			}
@@ -94,24 +96,23 @@ func (p *Planner) past(ctx context.Context, now time.Time, was *earlier, service
 	}
 }
 
-// at is the limit that a quota had then, or its first one where it is younger;
-// nil where neither is known.
-func (x *past) at(then map[string]rlc.Limit, id string) *rlc.Limit {
-	if l, ok := then[id]; ok {
-		return &l
+// at is the limit that a quota had then, or its first one where it is younger,
+// with its hours; nil where neither is known.
+func (x *past) at(then map[string]stood, id string) (*rlc.Limit, *rlc.QuotaHours) {
+	for _, of := range []map[string]stood{then, x.first} {
+		if s, ok := of[id]; ok {
+			return &s.limit, s.hours
+		}
 	}
-	if l, ok := x.first[id]; ok {
-		return &l
-	}
-	return nil
+	return nil, nil
 }
 
 // limits are the limits that a service had in these files, by quota ID.
-func limits(files rlc.Files, service string) map[string]rlc.Limit {
+func limits(files rlc.Files, service string) map[string]stood {
 	quotas := quotasOf(files, service)
-	byID := make(map[string]rlc.Limit, len(quotas))
+	byID := make(map[string]stood, len(quotas))
 	for _, q := range quotas {
-		byID[q.ID()] = q.Limit
+		byID[q.ID()] = stood{q.Limit, q.Hours}
 	}
 	return byID
 }

@@ -81,8 +81,8 @@ func addChanges(ctx context.Context, tx *sql.Tx, run rlc.Run, changes []rlc.Chan
 		return fmt.Errorf("read newest changes: %w", err)
 	}
 	add, err := tx.PrepareContext(ctx, `
-		INSERT INTO changes (run_id, service, bucket, quota_key, at, held, logged, policy_id, estimate_rate, estimate_burst, evidence, episodes)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`)
+		INSERT INTO changes (run_id, service, bucket, quota_key, at, held, logged, policy_id, estimate_rate, estimate_burst, estimate_hours, evidence, episodes)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`)
 	if err != nil {
 		return err
 	}
@@ -107,13 +107,18 @@ func addChanges(ctx context.Context, tx *sql.Tx, run rlc.Run, changes []rlc.Chan
 		if err != nil {
 			return fmt.Errorf("change of %s: %w", c.ID(), err)
 		}
-		var rate, burst any
+		var rate, burst, hours any
 		if c.Estimate != nil {
 			rate, burst = float64(c.Estimate.Rate), int64(c.Estimate.Burst)
 		}
+		if h := c.Forecast.Hours(); h != nil {
+			if hours, err = document(h); err != nil {
+				return fmt.Errorf("hours of %s: %w", c.ID(), err)
+			}
+		}
 		logged := c.Moves() || c.Held != before[quota{c.Service, place, key}]
 		at := micros(c.At)
-		if _, err := add.ExecContext(ctx, run.ID, c.Service, place, key, at, c.Held, logged, c.PolicyID, rate, burst, evidence, eps); err != nil {
+		if _, err := add.ExecContext(ctx, run.ID, c.Service, place, key, at, c.Held, logged, c.PolicyID, rate, burst, hours, evidence, eps); err != nil {
 			return fmt.Errorf("change of %s: %w", c.ID(), err)
 		}
 		if _, err := newest.ExecContext(ctx, c.Service, place, key, run.ID, at, c.Held); err != nil {
@@ -255,10 +260,14 @@ func (db *DB) Recent(ctx context.Context, service string, since time.Time) (map[
 	rows, err := list(ctx, db.read, func(r row) (e estimate, err error) {
 		var bucket string
 		var key rlc.Key
-		err = r.Scan(&bucket, keyText{&key}, instant{&e.At}, &e.PolicyID, &e.Limit.Rate, &e.Limit.Burst)
+		var hours sql.NullString
+		err = r.Scan(&bucket, keyText{&key}, instant{&e.At}, &e.PolicyID, &e.Limit.Rate, &e.Limit.Burst, &hours)
 		e.id = rlc.QuotaID(bucket, key)
+		if err == nil && hours.Valid {
+			err = json.Unmarshal([]byte(hours.String), &e.Hours)
+		}
 		return e, err
-	}, `SELECT bucket, quota_key, at, policy_id, estimate_rate, estimate_burst FROM changes
+	}, `SELECT bucket, quota_key, at, policy_id, estimate_rate, estimate_burst, estimate_hours FROM changes
 		WHERE service = $1 AND at >= $2 AND estimate_rate IS NOT NULL ORDER BY at, run_id`, service, micros(since))
 	if err != nil {
 		return nil, fmt.Errorf("list recent estimates of %q: %w", service, err)

@@ -95,7 +95,11 @@ func (p *Policy) Propose(_ context.Context, in rlc.Input) (rlc.Estimate, error) 
 	if err != nil || out == nil {
 		return est, err
 	}
-	est.Forecast = &rlc.Forecast{From: in.Now.UTC().Truncate(time.Hour), Q50: rates(out.q50, 1, rlc.MaxRate), Q99: rates(out.q99, 1, rlc.MaxRate), Coverage: rlc.Ratio(min(1, out.coverage))}
+	est.Forecast = &rlc.Forecast{From: in.Now.UTC().Truncate(time.Hour), Q50: rates(out.q50, 1, rlc.MaxRate), Q99: rates(out.q99, 1, rlc.MaxRate)}
+	if out.days > 0 {
+		coverage := rlc.Ratio(min(1, out.coverage))
+		est.Forecast.Coverage = &coverage
+	}
 	multiply(&est, in.Events)
 	share := float64(est.Limit.Rate) / base.Rate * (1 + p.planned) // of a forecast rate
 	capped(&est, in)

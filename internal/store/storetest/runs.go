@@ -290,14 +290,18 @@ func recent(t *testing.T, db *store.DB) {
 		abstained := heldChange(run(n), "checkout", "callers", "b", "no_data")
 		whole := change(run(n), "checkout", "whole", "")
 		whole.Key = nil
+		if n == 3 {
+			whole.Forecast = &rlc.Forecast{From: run(n).Now, Q50: []rlc.Rate{1}, Q99: []rlc.Rate{2}, Rates: []rlc.Rate{3}}
+		}
 		stored(t, db, run(n), []rlc.Change{c, abstained, whole, change(run(n), "search", "callers", "a")})
 	}
+	hourly := rlc.RecentEstimate{At: run(3).Now, PolicyID: "p1", Limit: *limit(131.25), Hours: &rlc.QuotaHours{From: run(3).Now, Rates: []rlc.Rate{3}}}
 	estimate := func(n int, rate float64) rlc.RecentEstimate {
 		return rlc.RecentEstimate{At: run(n).Now, PolicyID: "p1", Limit: *limit(rate)}
 	}
 	same(t, "recent", get(db.Recent(ctx(t), "checkout", run(2).Now))(t), map[string][]rlc.RecentEstimate{
 		"callers/caller=a": {estimate(2, 102), estimate(3, 103)},
-		"whole":            {estimate(2, 131.25), estimate(3, 131.25)},
+		"whole":            {estimate(2, 131.25), hourly},
 	})
 }
 

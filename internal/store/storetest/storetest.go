@@ -157,6 +157,7 @@ func change(r rlc.Run, service, bucket, caller string) rlc.Change {
 	return rlc.Change{
 		RunID: r.ID, Service: service, Bucket: bucket, Key: key(caller), At: r.Now,
 		Old: limit(100), New: limit(130), OldMode: rlc.Shadow, NewMode: rlc.Shadow,
+		Forecast: &rlc.Forecast{From: now, Q50: []rlc.Rate{80}, Q99: []rlc.Rate{95}, Coverage: ratio(0.98)},
 		OldTimed: rlc.Timed{Hours: &rlc.QuotaHours{From: now, Rates: []rlc.Rate{100, 120}}},
 		NewTimed: rlc.Timed{Windows: []rlc.QuotaWindow{{From: now, Until: now.Add(time.Hour), Limit: *limit(300)}}},
 		Answer:   `{"rate":131.25}`,
