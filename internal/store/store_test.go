@@ -15,8 +15,17 @@ func TestSQLiteBehavesAsRecordsMust(t *testing.T) {
 }
 
 func TestPostgreSQLBehavesAsRecordsMust(t *testing.T) {
+	// Sixty times made anew, the tables would take most of the time.
+	model := store.Postgres.Copy(t, "")
+	db, err := store.Open(t.Context(), model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
 	storetest.Run(t, func(t *testing.T) *store.DB {
-		return openDSN(t, store.Postgres.DSN(t))
+		return openDSN(t, store.Postgres.Copy(t, model))
 	})
 }
 

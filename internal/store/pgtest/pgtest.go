@@ -101,6 +101,21 @@ func (s *Server) DSN(t testing.TB) string {
 	return s.address() + "&search_path=" + schema
 }
 
+// Copy makes a database that begins with what model, the address of another one
+// or "" for nothing, holds, and returns its address. Nobody may be connected to
+// the model. It goes with the server.
+func (s *Server) Copy(t testing.TB, model string) string {
+	t.Helper()
+	s.Start(t)
+	of := "template1"
+	if u, err := url.Parse(model); err == nil && model != "" {
+		of = strings.TrimPrefix(u.Path, "/")
+	}
+	name := "t" + strings.ToLower(rand.Text())
+	s.exec(t, "CREATE DATABASE "+name+" TEMPLATE "+of)
+	return strings.Replace(s.address(), "/postgres?", "/"+name+"?", 1)
+}
+
 // Start starts the server if it is down and waits until it answers.
 func (s *Server) Start(t testing.TB) {
 	t.Helper()
