@@ -185,17 +185,16 @@ func (a *Aggregator) push(m *member, d loop.Directives, frames map[signature]fra
 	}
 	// Where nothing concerns the member, only that the zone is alive does.
 	now := a.clock.now()
-	quiet := f.empty && len(d.List) > 0 && now-m.spoke < aliveEvery
-	if !quiet {
-		m.spoke = now
-	}
-	m.mu.Unlock()
-	if quiet {
+	if f.empty && len(d.List) > 0 && now-m.spoke < aliveEvery {
+		m.mu.Unlock()
 		return
 	}
+	m.spoke = now
+	dropped := m.push(f)
+	m.mu.Unlock()
 	a.told.Add(1)
-	if n := m.queue.push(f); n > 0 {
-		a.downDropped.Add(n)
+	if dropped > 0 {
+		a.downDropped.Add(dropped)
 	}
 }
 
@@ -222,7 +221,7 @@ func (a *Aggregator) Join(s grpc.BidiStreamingServer[pb.NodeUp, pb.Down]) error 
 	defer a.leave(m)
 	var names reader
 	in := nodeUp{pool: &a.columns}
-	return exchange(s.Context(), a.server, m.downstream, s.SendMsg, func() error {
+	return exchange(a.server, m.downstream, s.SendMsg, func() error {
 		if err := s.RecvMsg(&in); err != nil {
 			return err
 		}

@@ -142,16 +142,16 @@ func (c *Controller) tick() {
 // caller holds mu.
 func (c *Controller) push(z *attendance, d loop.Directives) {
 	z.mu.Lock()
+	defer z.mu.Unlock()
 	for i := range d.List {
 		z.tell(d.List[i].Bucket)
 	}
 	f, err := z.encode(d, true)
-	z.mu.Unlock()
 	if err != nil {
 		z.endWith(err)
 		return
 	}
-	c.dropped.Add(z.queue.push(f))
+	c.dropped.Add(z.push(f))
 }
 
 // Publish sends a document to every data plane. An older one than the newest
@@ -188,7 +188,7 @@ func (c *Controller) Attend(s grpc.BidiStreamingServer[pb.ZoneUp, pb.Down]) erro
 	}
 	defer c.leave(source, d)
 	var names reader
-	return exchange(s.Context(), c.server, d.downstream, s.SendMsg, func() error {
+	return exchange(c.server, d.downstream, s.SendMsg, func() error {
 		in, err := s.Recv()
 		if err != nil {
 			return err

@@ -1,8 +1,8 @@
 package loopwire
 
 import (
-	"context"
 	"hash/maphash"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -89,17 +89,21 @@ type frame struct {
 }
 
 // downstream is one stream down: directives, and the documents that the reader
-// does not have yet.
+// does not have yet. Sending takes a goroutine only while there is something to
+// send, so that a stream at rest costs none.
 type downstream struct {
-	hello   *pb.DownHello // nil: none
 	numbers *numbers
-	queue   *queue[frame]
 
-	mu    sync.Mutex
-	docs  []*Document
-	told  map[string]uint32 // buckets that the reader knows, once it has fresh
-	set   signature         // of told
-	fresh *pb.Names         // goes along with the next message; nil: none
+	mu      sync.Mutex
+	greet   *pb.Down // said first; nil: said
+	frames  []frame  // at most downQueue
+	docs    []*Document
+	pieces  []*pb.Document    // what is left of the document that is being sent
+	told    map[string]uint32 // buckets that the reader knows, once it has fresh
+	set     signature         // of told
+	fresh   *pb.Names         // goes along with the next message; nil: none
+	send    func(any) error   // nil while the stream is not open
+	sending bool              // by a goroutine, or for the last time in vain
 
 	closed chan struct{} // closed to end the stream
 	once   sync.Once
@@ -107,8 +111,10 @@ type downstream struct {
 	heard  atomic.Int64 // when something last came up, ns of the tier's clock
 }
 
+// newDownstream makes a stream that begins with a message of no more than hello,
+// so that the reader knows that it is heard.
 func newDownstream(hello *pb.DownHello, n *numbers) *downstream {
-	return &downstream{hello: hello, numbers: n, queue: newQueue[frame](downQueue), told: map[string]uint32{}, closed: make(chan struct{})}
+	return &downstream{greet: &pb.Down{Hello: hello}, numbers: n, told: map[string]uint32{}, closed: make(chan struct{})}
 }
 
 // tell makes a bucket known to the reader. The caller holds mu.
@@ -147,19 +153,6 @@ type parcel struct {
 	frame
 }
 
-// directives sends a frame with the names that it needs.
-func (d *downstream) directives(f frame, send func(any) error) error {
-	d.mu.Lock()
-	p := parcel{d.fresh, f}
-	d.fresh = nil
-	full := len(d.told) > maxNames
-	d.mu.Unlock()
-	if full {
-		return errFull
-	}
-	return send(&p)
-}
-
 // end ends a stream that another one replaces.
 func (d *downstream) end() {
 	d.endWith(status.Error(codes.Aborted, "another stream has taken this one's place"))
@@ -177,60 +170,96 @@ func (d *downstream) alive(now time.Duration) bool {
 	return now-time.Duration(d.heard.Load()) < deadAfter
 }
 
+// open begins to send; what was queued before goes first.
+func (d *downstream) open(send func(any) error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.send = send
+	d.wake()
+}
+
+// shut lets nothing more be sent. A message that is being sent ends with the
+// stream.
+func (d *downstream) shut() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.send = nil
+}
+
+// push queues a frame and never blocks. Full, the queue drops the oldest: whoever
+// is slow gets the newest word late rather than every word later. It reports how
+// many were dropped, 0 or 1. The caller holds mu.
+func (d *downstream) push(f frame) (dropped uint64) {
+	if len(d.frames) >= downQueue {
+		d.frames = append(d.frames[:0], d.frames[1:]...)
+		dropped = 1
+	}
+	d.frames = append(d.frames, f)
+	d.wake()
+	return dropped
+}
+
 // document queues a document; one of the same kind that still waits is
 // replaced.
 func (d *downstream) document(doc *Document) {
 	d.mu.Lock()
-	for i, old := range d.docs {
-		if old.Kind == doc.Kind {
-			d.docs = append(d.docs[:i], d.docs[i+1:]...)
-			break
-		}
-	}
-	d.docs = append(d.docs, doc)
-	d.mu.Unlock()
-	d.queue.poke()
+	defer d.mu.Unlock()
+	d.docs = append(slices.DeleteFunc(d.docs, func(old *Document) bool { return old.Kind == doc.Kind }), doc)
+	d.wake()
 }
 
-func (d *downstream) takeDocument() *Document {
+// wake lets somebody send what waits. The caller holds mu.
+func (d *downstream) wake() {
+	if d.send != nil && !d.sending {
+		d.sending = true
+		go d.drain(d.send)
+	}
+}
+
+// drain sends until nothing waits.
+func (d *downstream) drain(send func(any) error) {
+	for {
+		v, err := d.next()
+		if v == nil && err == nil {
+			return
+		}
+		if err == nil {
+			err = send(v)
+		}
+		if err != nil {
+			d.endWith(err)
+			return
+		}
+	}
+}
+
+// next is the message to send next; nil: none, and whoever asked sends no more.
+// Directives do not wait for documents, but between two pieces of one.
+func (d *downstream) next() (any, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.docs) == 0 {
-		return nil
+	if len(d.told) > maxNames {
+		return nil, errFull
 	}
-	doc := d.docs[0]
-	d.docs = d.docs[1:]
-	return doc
-}
-
-// run sends until ctx ends or sending fails. It begins with a message of no
-// more than hello, so that the reader knows that it is heard.
-func (d *downstream) run(ctx context.Context, send func(any) error) error {
-	if err := send(&pb.Down{Hello: d.hello}); err != nil {
-		return err
+	if len(d.pieces) == 0 && len(d.docs) > 0 {
+		d.pieces, d.docs = d.docs[0].pieces(), d.docs[1:]
 	}
-	for {
-		// Directives first: between two pieces of a document they do not wait.
-		for f, ok := d.queue.take(); ok; f, ok = d.queue.take() {
-			if err := d.directives(f, send); err != nil {
-				return err
-			}
-		}
-		if doc := d.takeDocument(); doc != nil {
-			for _, p := range doc.pieces() {
-				if err := send(&pb.Down{Document: p}); err != nil {
-					return err
-				}
-				if f, ok := d.queue.take(); ok {
-					if err := d.directives(f, send); err != nil {
-						return err
-					}
-				}
-			}
-			continue
-		}
-		if err := d.queue.wait(ctx); err != nil {
-			return err
-		}
+	switch {
+	case d.send == nil:
+	case d.greet != nil:
+		hello := d.greet
+		d.greet = nil
+		return hello, nil
+	case len(d.frames) > 0:
+		p := &parcel{d.fresh, d.frames[0]}
+		d.fresh = nil
+		d.frames = append(d.frames[:0], d.frames[1:]...)
+		return p, nil
+	case len(d.pieces) > 0:
+		p := d.pieces[0]
+		d.pieces = d.pieces[1:]
+		return &pb.Down{Document: p}, nil
 	}
+	d.sending = false
+	return nil, nil
 }

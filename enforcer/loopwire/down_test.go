@@ -2,9 +2,13 @@ package loopwire
 
 import (
 	"fmt"
+	"io"
 	"reflect"
+	"sync/atomic"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
@@ -85,32 +89,38 @@ func crew(t *testing.T, buckets ...[]string) (a *Aggregator, members []*member) 
 func told(t *testing.T, m *member) (list [][]string) {
 	t.Helper()
 	names := &reader{}
-	for f, ok := m.queue.take(); ok; f, ok = m.queue.take() {
-		err := m.directives(f, func(v any) error {
-			data, err := newCodec().Marshal(v)
-			if err != nil {
-				return err
-			}
-			var down pb.Down
-			if err := proto.Unmarshal(data.Materialize(), &down); err != nil {
-				return err
-			}
-			if _, err := names.learn(down.Names); err != nil {
-				return err
-			}
-			d, err := decodeDirectives(names, down.Directives)
-			buckets := []string{}
-			for _, v := range d.List {
-				buckets = append(buckets, v.Bucket)
-			}
-			list = append(list, buckets)
-			return err
-		})
+	m.greet = nil
+	m.send, m.sending = func(any) error { return nil }, true // here, instead of by a goroutine
+	defer func() { m.send = nil }()
+	for {
+		v, err := m.next()
 		if err != nil {
 			t.Fatal(err)
 		}
+		if v == nil {
+			return list
+		}
+		data, err := newCodec().Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var down pb.Down
+		if err := proto.Unmarshal(data.Materialize(), &down); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := names.learn(down.Names); err != nil {
+			t.Fatal(err)
+		}
+		d, err := decodeDirectives(names, down.Directives)
+		if err != nil {
+			t.Fatal(err)
+		}
+		buckets := []string{}
+		for _, v := range d.List {
+			buckets = append(buckets, v.Bucket)
+		}
+		list = append(list, buckets)
 	}
-	return list
 }
 
 func directives(seq uint64, buckets ...string) loop.Directives {
@@ -132,7 +142,7 @@ func TestDirectivesAreEncodedOncePerSetOfBuckets(t *testing.T) {
 	a.broadcast(directives(1, "a", "b", "c"))
 	encoded := map[*byte]int{}
 	for _, m := range members {
-		f := m.queue.items[0]
+		f := m.frames[0]
 		encoded[&f.data[0].ReadOnlyData()[0]]++
 	}
 	if len(encoded) != 2 {
@@ -158,5 +168,93 @@ func TestWhomNothingConcernsIsLeftAlone(t *testing.T) {
 	a.broadcast(directives(9))
 	if second := told(t, members[1]); len(second) != 1 {
 		t.Errorf("the sign of life was told %d times, want once", len(second))
+	}
+}
+
+// While a message is under way the next ones wait, whoever brings them; they go
+// in order, a document's pieces after the directives that came before them. With
+// nothing left nobody stays to send.
+func TestWhatIsSentGoesOneByOneAndInOrder(t *testing.T) {
+	d := newDownstream(&pb.DownHello{Name: "a"}, newNumbers())
+	queue := func(seq uint64) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		f, err := d.encode(loop.Directives{Epoch: 1, Seq: seq}, false)
+		if err != nil {
+			t.Error(err)
+		}
+		d.push(f)
+	}
+	d.document(&Document{Kind: Snapshot, Content: make([]byte, pieceSize+1)})
+	queue(1)
+	var said []string
+	var under atomic.Int32
+	began, goOn := make(chan struct{}, 100), make(chan struct{})
+	d.open(func(v any) error {
+		if under.Add(1) != 1 {
+			t.Error("two messages are under way")
+		}
+		defer under.Add(-1)
+		began <- struct{}{}
+		<-goOn
+		data, err := newCodec().Marshal(v)
+		if err != nil {
+			return err
+		}
+		var m pb.Down
+		if err := proto.Unmarshal(data.Materialize(), &m); err != nil {
+			return err
+		}
+		switch {
+		case m.Hello != nil:
+			said = append(said, "hello")
+		case m.Directives != nil:
+			said = append(said, fmt.Sprint(m.Directives.Seq))
+		default:
+			said = append(said, fmt.Sprint("piece of ", len(m.Document.Piece)))
+		}
+		return nil
+	})
+	for range 3 { // the hello, 1, and the first piece is under way
+		<-began
+		if len(began) == 0 && len(said) < 2 {
+			goOn <- struct{}{}
+		}
+	}
+	queue(2)
+	queue(3)
+	close(goOn)
+	eventually(t, "nobody is sending", func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return !d.sending
+	})
+	if want := []string{"hello", "1", fmt.Sprint("piece of ", pieceSize), "2", "3", "piece of 1"}; !reflect.DeepEqual(said, want) {
+		t.Errorf("said %q, want %q", said, want)
+	}
+}
+
+// A stream whose reader does not read can be ended all the same: its sender is
+// not waited for.
+func TestAStreamThatIsNotReadCanBeEnded(t *testing.T) {
+	d, s := newDownstream(nil, newNumbers()), &listener{ending: make(chan struct{})}
+	stuck := make(chan struct{})
+	defer close(stuck)
+	sending := make(chan struct{})
+	ended := make(chan error, 1)
+	go func() {
+		ended <- exchange(s, d, func(any) error {
+			close(sending)
+			<-stuck
+			return nil
+		}, func() error {
+			<-stuck
+			return io.EOF
+		})
+	}()
+	<-sending
+	d.end()
+	if err := <-ended; status.Code(err) != codes.Aborted {
+		t.Errorf("ended with %v, want that another stream has taken its place", err)
 	}
 }

@@ -345,14 +345,13 @@ func TestASlowReaderLosesTheOldest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		dropped += d.queue.push(f)
+		dropped += d.push(f)
 	}
-	f, _ := d.queue.take()
 	var first pb.Down
-	if err := newCodec().Unmarshal(f.data, &first); err != nil {
+	if err := newCodec().Unmarshal(d.frames[0].data, &first); err != nil {
 		t.Fatal(err)
 	}
-	if dropped != 10_000-downQueue || first.Directives.Seq != 10_000-downQueue+1 || cap(d.queue.items) > 4*downQueue {
-		t.Errorf("%d dropped, the oldest left is %v, room for %d", dropped, &first, cap(d.queue.items))
+	if dropped != 10_000-downQueue || first.Directives.Seq != 10_000-downQueue+1 || cap(d.frames) > 4*downQueue {
+		t.Errorf("%d dropped, the oldest left is %v, room for %d", dropped, &first, cap(d.frames))
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"runtime/debug"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -100,16 +99,13 @@ func (s *listener) serve(ctx context.Context, l net.Listener) error {
 	return <-served
 }
 
-// exchange runs a stream: what comes down in a goroutine of its own, what goes
-// up here.
-func exchange(ctx context.Context, s *listener, d *downstream, send func(any) error, receive func() error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	var sent sync.WaitGroup
-	defer sent.Wait()
-	defer cancel()
-	failed := make(chan error, 2)
-	sent.Go(func() { failed <- d.run(ctx, send) })
-	// Receiving ends with the stream, which ends when this function returns.
+// exchange runs a stream: what comes up in a goroutine of its own, what goes
+// down in one while there is anything. Both end with the stream, which ends when
+// this function returns.
+func exchange(s *listener, d *downstream, send func(any) error, receive func() error) error {
+	d.open(send)
+	defer d.shut()
+	failed := make(chan error, 1)
 	go func() {
 		for {
 			if err := receive(); err != nil {
@@ -118,20 +114,21 @@ func exchange(ctx context.Context, s *listener, d *downstream, send func(any) er
 			}
 		}
 	}()
+	var err error
 	select {
-	case err := <-failed:
-		if err == io.EOF {
-			return nil // the other side has said all
-		}
-		if errors.Is(err, rlc.ErrInvalid) {
-			return status.Error(codes.InvalidArgument, err.Error())
-		}
-		return err
+	case err = <-failed:
 	case <-d.closed:
-		return d.why
+		err = d.why
 	case <-s.ending:
 		return status.Error(codes.Unavailable, "stopping")
 	}
+	if err == io.EOF {
+		return nil // the other side has said all
+	}
+	if errors.Is(err, rlc.ErrInvalid) {
+		return status.Error(codes.InvalidArgument, err.Error())
+	}
+	return err
 }
 
 // verified is the name that a peer's certificate gives it; "" without one.
