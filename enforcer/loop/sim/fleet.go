@@ -182,7 +182,9 @@ func (f *loopFleet) scale(nodes int) {
 			}
 		case i >= nodes && n.running:
 			n.running = false
-			n.zone.agg.Gone(strconv.Itoa(i), n.came)
+			if !f.run.config.Silent {
+				n.zone.agg.Gone(strconv.Itoa(i), n.came)
+			}
 		}
 	}
 }
@@ -330,6 +332,7 @@ func (f *loopFleet) broadcast(z *simZone, d loop.Directives) {
 		if n.zone != z || !n.running {
 			continue
 		}
+		f.run.result.Told++
 		own := z.agg.For(strconv.Itoa(i), d)
 		n.down.send(f.run, func() {
 			if !z.dead && n.running {

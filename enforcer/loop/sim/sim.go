@@ -66,6 +66,7 @@ type Config struct {
 	For      time.Duration
 	Aligned  bool                         // every clock ticks at the same moment
 	Running  func(t time.Duration) int    // how many nodes run; nil: all
+	Silent   bool                         // nodes stop without their streams breaking
 	Skew     bool                         // nodes' clocks differ by up to five minutes
 	Lost     float64                      // share of reports that vanish
 	Late     float64                      // share of reports that come 30 s late as well as lost in time
@@ -83,6 +84,7 @@ type Result struct {
 	Of       [][]float64 // admitted, by stream
 	Tries    [][]float64 // offered, by stream
 	Messages int         // reports up
+	Told     int         // messages down to nodes
 }
 
 // Run is a fleet in motion.

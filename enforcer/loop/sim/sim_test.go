@@ -259,15 +259,19 @@ func TestAutoscale(t *testing.T) {
 		r := Do(c)
 		_, most := r.Seconds(at+3*time.Second, at+25*time.Second)
 		f.add("3 to all nodes in 10 s at 3 times: largest second", most, 0, 1.25)
-		c = One(seed, nodes, Limit, Flat(0.9*Limit), at+25*time.Second)
+		// The newcomers admit all until they are told, some tenths of a second.
+		c = One(seed, nodes, Limit, Flat(3*Limit), at+25*time.Second)
 		c.Running = func(now time.Duration) int {
 			if now < at {
 				return 1
 			}
 			return nodes
 		}
-		_, most = Do(c).Seconds(at, at+25*time.Second)
-		f.add("1 to all nodes at once at 0.9: largest second", most, 0, 1.02)
+		r = Do(c)
+		f.add("1 to all nodes at once at 3 times: excess in 3 s, s of limit", r.Excess(at, at+3*time.Second), 0, 1.5)
+		least, most := r.Seconds(at+3*time.Second, at+25*time.Second)
+		f.add("1 to all nodes at once: least second from 3 s on", least, 0.95, inf)
+		f.add("1 to all nodes at once: largest second from 3 s on", most, 0, 1.05)
 	})
 }
 
@@ -285,6 +289,32 @@ func TestNodesDie(t *testing.T) {
 		least, most := r.Seconds(at+3*time.Second, at+20*time.Second)
 		f.add("least second from 3 s on", least, 0.95, inf)
 		f.add("largest second from 3 s on", most, 0, 1.05)
+		// Without a word: what they were offered comes to the others, and counts
+		// twice until they are given up.
+		c.Streams[0].Rate, c.Silent = Flat(3*Limit), true
+		r = Do(c)
+		least, most = r.Seconds(at, at+3*time.Second)
+		f.add("in silence: least second before", least, 0.6, 0.9)
+		f.add("in silence: largest second before", most, 0, 1.05)
+		least, most = r.Seconds(at+3*time.Second, at+20*time.Second)
+		f.add("in silence: least second from 3 s on", least, 0.95, inf)
+		f.add("in silence: largest second from 3 s on", most, 0, 1.05)
+	})
+}
+
+// A fleet that stays above its limit comes to rest: a report a second and a
+// message in two, whatever chance moves.
+func TestAFleetAboveItsLimitComesToRest(t *testing.T) {
+	each(t, func(f *figures, seed uint64, nodes int) {
+		var from, until Result
+		c := One(seed, nodes, Limit, Flat(1.11*Limit), 42*time.Second)
+		c.Events = map[time.Duration]func(*Run){
+			10 * time.Second: func(r *Run) { from = r.result },
+			40 * time.Second: func(r *Run) { until = r.result },
+		}
+		Do(c)
+		f.add("reports per node and second", float64(until.Messages-from.Messages)/float64(nodes)/30, 0.98, 1.05)
+		f.add("messages down per node and second", float64(until.Told-from.Told)/float64(nodes)/30, 0.45, 0.6)
 	})
 }
 
