@@ -142,18 +142,29 @@ func (m *Memory) sweep(sp *space, now int64) {
 		sh := &sp.shard[i]
 		sh.mu.Lock()
 		for key, k := range sh.counters {
-			k.mu.Lock()
-			if k.limit.Idle(k.state, now) {
-				k.gone = true
+			if k.evict(now) {
 				delete(sh.counters, key)
 				sp.live.Add(-1)
 				m.live.Add(-1)
 				m.evicted.Add(1)
 			}
-			k.mu.Unlock()
 		}
 		sh.mu.Unlock()
 	}
+}
+
+// evict marks an idle counter as gone, and one whose limit's arithmetic panics,
+// which nobody can charge.
+func (k *counter) evict(now int64) (gone bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	defer func() {
+		if recover() != nil {
+			k.gone, gone = true, true
+		}
+	}()
+	k.gone = k.limit.Idle(k.state, now)
+	return k.gone
 }
 
 // Keep takes away the counters of every bucket that keep does not want: those

@@ -152,14 +152,30 @@ func (s *Set) takeOne(now, cost int64) (t gcra.Tally) {
 			s.one.CompareAndSwap(k, nil)
 			continue
 		}
-		v := c.Limit.TakeFrom(&k.state, now, cost)
-		if k.limit != &c.Limit {
-			k.limit = &c.Limit
+		var v gcra.Verdict
+		if c.Limit.Length() > 0 {
+			v = k.take(&c.Limit, now, cost)
+		} else {
+			// A bucket's arithmetic is total, and a defer would cost a tenth of it.
+			v = c.Limit.TakeFrom(&k.state, now, cost)
+			if k.limit != &c.Limit {
+				k.limit = &c.Limit
+			}
+			k.mu.Unlock()
 		}
-		k.mu.Unlock()
 		t.Add(0, v)
 		return t
 	}
+}
+
+// take charges a counter that is locked, and unlocks it, even where the
+// arithmetic of a window or a calendar panics.
+func (k *counter) take(l *gcra.Limit, now, cost int64) gcra.Verdict {
+	defer k.mu.Unlock()
+	if k.limit != l {
+		k.limit = l
+	}
+	return l.TakeFrom(&k.state, now, cost)
 }
 
 // lookup is the counter of a charge. It is nil where the space is full and the

@@ -41,51 +41,19 @@ func (w *waits) rest() time.Duration {
 // for often, and Redis is to decide.
 func (c *Counter) spend(ctx context.Context, w *waits, k *key, p *part, now, cost int64) (v gcra.Verdict, leased bool, err error) {
 	for fresh := true; ; fresh = false {
-		k.mu.Lock()
-		if k.gone {
-			k.mu.Unlock()
+		v, is, r := k.spend(&c.config, p, now, cost, fresh)
+		switch is {
+		case spent:
+			return v, true, nil
+		case cold:
+			return v, false, nil
+		case forgotten:
 			p.hot.CompareAndSwap(k, nil)
 			if k = c.keys.find(p); k == nil {
 				return v, false, nil
 			}
 			continue
-		}
-		k.idle = 0
-		l := &p.charge.Limit
-		if k.part != p && k.part.charge.Limit != *l {
-			k.deny = 0 // a raised limit is usable at once, of a lowered one no more is held
-			k.tokens = min(k.tokens, l.Burst())
-		}
-		k.part = p
-		if fresh {
-			k.measure(now, cost, c.config.LeaseFrom)
-		}
-		valid := now < k.until && k.until-now <= c.config.LeaseTTL.Microseconds()
-		switch {
-		case k.tokens >= cost && valid:
-			k.tokens -= cost
-			v = gcra.Verdict{OK: true, Remaining: k.left + k.tokens}
-			k.mu.Unlock()
-			return v, true, nil
-		case !k.hot && k.tokens == 0 && k.refill == nil:
-			k.mu.Unlock()
-			return v, false, nil
-		case cost > l.Burst():
-			v = gcra.Verdict{Remaining: k.left + k.tokens, Wait: gcra.Forever}
-			k.mu.Unlock()
-			return v, true, nil
-		case now < k.deny && k.deny-now <= denyMost:
-			v = k.refuse(now, cost)
-			k.mu.Unlock()
-			return v, true, nil
-		}
-		r := k.refill
-		mine := r == nil
-		if mine {
-			r = k.refills(&refill{part: p, now: now, wants: k.wants(now, cost, c.config.LeaseFor), cost: cost})
-		}
-		k.mu.Unlock()
-		if mine {
+		case lacking:
 			c.lease(k, r)
 		}
 		if err := c.await(ctx, w, r); err != nil {
@@ -95,6 +63,52 @@ func (c *Counter) spend(ctx context.Context, w *waits, k *key, p *part, now, cos
 			return v, true, r.err
 		}
 	}
+}
+
+// What a key is found to be.
+type found int
+
+const (
+	spent     found = iota // it decided
+	cold                   // not leased
+	forgotten              // to be looked for again
+	lacking                // of tokens: a refill was begun, to be asked for
+	refilling              // somebody asked for one
+)
+
+// spend looks whether k can decide by itself. Fresh says that the request is
+// not measured yet.
+func (k *key) spend(config *Config, p *part, now, cost int64, fresh bool) (v gcra.Verdict, is found, r *refill) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.gone {
+		return v, forgotten, nil
+	}
+	k.idle = 0
+	l := &p.charge.Limit
+	if k.part != p && k.part.charge.Limit != *l {
+		k.deny = 0 // a raised limit is usable at once, of a lowered one no more is held
+		k.tokens = min(k.tokens, l.Burst())
+	}
+	k.part = p
+	if fresh {
+		k.measure(now, cost, config.LeaseFrom)
+	}
+	valid := now < k.until && k.until-now <= config.LeaseTTL.Microseconds()
+	switch {
+	case k.tokens >= cost && valid:
+		k.tokens -= cost
+		return gcra.Verdict{OK: true, Remaining: k.left + k.tokens}, spent, nil
+	case !k.hot && k.tokens == 0 && k.refill == nil:
+		return v, cold, nil
+	case cost > l.Burst():
+		return gcra.Verdict{Remaining: k.left + k.tokens, Wait: gcra.Forever}, spent, nil
+	case now < k.deny && k.deny-now <= denyMost:
+		return k.refuse(now, cost), spent, nil
+	case k.refill != nil:
+		return v, refilling, k.refill
+	}
+	return v, lacking, k.refills(&refill{part: p, now: now, wants: k.wants(now, cost, config.LeaseFor), cost: cost})
 }
 
 // denyMost bounds, in microseconds, how long a node refuses without asking.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -131,8 +132,15 @@ func (s *Server) together(ctx context.Context, in *pb.RateLimitRequest, who stri
 	others.Wait()
 }
 
-// decide decides one descriptor.
-func (s *Server) decide(ctx context.Context, in *pb.RateLimitRequest, i int, who string) enforcer.Decision {
+// decide decides one descriptor. A panic in whoever hears of it, or before it is
+// decided, takes nothing else along: it may be in a goroutine of its own.
+func (s *Server) decide(ctx context.Context, in *pb.RateLimitRequest, i int, who string) (d enforcer.Decision) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			s.config.Log.Error("a decision or whoever hears of it panicked", "service", in.Domain, "cause", fmt.Sprint(cause), "stack", string(debug.Stack()))
+		}
+	}()
+	d.Outcome = enforcer.Admit
 	descriptor := in.Descriptors[i]
 	attrs := s.maps.Get().(rlc.Attributes)
 	defer s.maps.Put(attrs)
@@ -154,7 +162,7 @@ func (s *Server) decide(ctx context.Context, in *pb.RateLimitRequest, i int, who
 	if !r.Peek {
 		s.enforcer.Identified(enforcer.FromAttributes(r))
 	}
-	d := s.enforcer.DecideContext(ctx, r)
+	d = s.enforcer.DecideContext(ctx, r)
 	if s.config.Observe != nil {
 		s.config.Observe(who, r, d)
 	}

@@ -440,3 +440,22 @@ buckets:
 		t.Errorf("counted %v, want %v", got, want)
 	}
 }
+
+// Descriptors beyond the first are decided in goroutines of their own, where
+// nobody but the server can catch a panic.
+func TestAPanicOfWhoHearsADecisionStopsNothing(t *testing.T) {
+	heard := make(chan string, 3)
+	c := client(t, rls.Config{
+		Enforcer: decides(t, enforcer.Config{}, "defaults: {mode: enforce}\nbuckets:\n  - {name: callers, each: [caller], limit: {rate: 0.001, burst: 1}}\n"),
+		Observe: func(_ string, r enforcer.Request, _ enforcer.Decision) {
+			heard <- r.Attributes["caller"]
+			panic("a bug in the access log")
+		},
+	})
+	if got := codesOf(ask(t, c, describe("caller", "a"), describe("caller", "b"), describe("caller", "a"))); !strings.Contains(got, "OVER_LIMIT") || strings.Count(got, "OK") != 2 {
+		t.Errorf("three descriptors: %s, want the second of caller a refused", got)
+	}
+	if len(heard) != 3 {
+		t.Errorf("%d decisions heard of", len(heard))
+	}
+}
