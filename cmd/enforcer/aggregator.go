@@ -88,6 +88,8 @@ var (
 		"1 while the controller is silent and the zone is held to its last share.", nil, nil)
 	descDoubles = prometheus.NewDesc("rlc_loop_doubles_refused_total",
 		"Streams refused because another process of the same name is heard.", nil, nil)
+	descForeigners = prometheus.NewDesc("rlc_loop_foreign_refused_total",
+		"Streams refused because the enforcer says it runs in another zone or region.", nil, nil)
 	descUp = prometheus.NewDesc("rlc_loop_controller_connected",
 		"1 while the stream to the controller is open.", nil, nil)
 	descDropped = prometheus.NewDesc("rlc_loop_messages_dropped_total",
@@ -96,7 +98,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (c aggregatorCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descNodes, descReports, descReportsIgnored, descClipped, descClosed, descUp, descDropped, descDoubles} {
+	for _, d := range []*prometheus.Desc{descNodes, descReports, descReportsIgnored, descClipped, descClosed, descUp, descDropped, descDoubles, descForeigners} {
 		ch <- d
 	}
 }
@@ -117,6 +119,7 @@ func (c aggregatorCollector) Collect(ch chan<- prometheus.Metric) {
 	counter(descReportsIgnored, s.Refused, "full")
 	counter(descClipped, s.Clipped)
 	counter(descDoubles, s.Doubles)
+	counter(descForeigners, s.Foreigners)
 	counter(descDropped, s.UpDropped, "up")
 	counter(descDropped, s.DownDropped, "down")
 }

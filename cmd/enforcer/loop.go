@@ -44,7 +44,7 @@ type tier struct {
 }
 
 // loopTLS names the files that two tiers know each other by.
-type loopTLS struct{ cert, key, ca string }
+type loopTLS struct{ cert, key, ca, clients string }
 
 func (t *tier) flags() *flag.FlagSet {
 	f := flag.NewFlagSet("enforcer "+t.name, flag.ContinueOnError)
@@ -53,6 +53,7 @@ func (t *tier) flags() *flag.FlagSet {
 	f.StringVar(&t.tls.cert, "tls-cert", "", "`file` with its PEM certificate, shown both ways")
 	f.StringVar(&t.tls.key, "tls-key", "", "`file` with its PEM key")
 	f.StringVar(&t.tls.ca, "ca", "", "`file` with the PEM authorities of every other tier; beyond loopback, --grpc asks for it")
+	f.StringVar(&t.tls.clients, "clients", "", "`file` with the names of the certificates that may connect to --grpc, one a line, read again when it\nchanges (default every one of --ca)")
 	f.BoolVar(&t.verbose, "verbose", false, "log more")
 	return f
 }
@@ -75,6 +76,9 @@ func (t *tier) read(f *flag.FlagSet, help string, args []string, env func(string
 	}
 	if given := []string{t.tls.cert, t.tls.key, t.tls.ca}; given[0]+given[1]+given[2] != "" && (given[0] == "" || given[1] == "" || given[2] == "") {
 		return t.invalid("--tls-cert, --tls-key and --ca go together")
+	}
+	if t.tls.clients != "" && t.tls.ca == "" {
+		return t.invalid("--clients needs --ca, which vouches for them")
 	}
 	return nil
 }
@@ -138,7 +142,7 @@ func (f loopTLS) server(log *slog.Logger) (*tls.Config, error) {
 	if f.cert == "" {
 		return nil, nil
 	}
-	return mtls.Server(mtls.Config{Cert: f.cert, Key: f.key, ClientCA: f.ca, Log: log})
+	return mtls.Server(mtls.Config{Cert: f.cert, Key: f.key, ClientCA: f.ca, Clients: f.clients, Log: log})
 }
 
 // client is the TLS of a stream up, nil for none. The certificate is read at
@@ -236,10 +240,10 @@ func (s *settings) loopClient() *loop.Client {
 
 // joinLoop keeps the enforcer joined to its aggregator.
 func (s *server) joinLoop() error {
-	c := loopwire.ClientConfig{Addresses: strings.Split(s.aggregator, ","), Node: s.node(), Client: s.loop, Log: s.log}
+	c := loopwire.ClientConfig{Addresses: strings.Split(s.aggregator, ","), Node: s.node(), Place: loop.Place{Zone: s.zone, Region: s.region}, Client: s.loop, Log: s.log}
 	if s.aggregatorCA != "" {
 		var err error
-		if c.TLS, err = (loopTLS{s.tlsCert, s.tlsKey, s.aggregatorCA}).client(); err != nil {
+		if c.TLS, err = (loopTLS{cert: s.tlsCert, key: s.tlsKey, ca: s.aggregatorCA}).client(); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,18 @@ import (
 type Source struct {
 	Place
 	Name string
+	// Peer is the name that its certificate gives it, "" without one: two sources
+	// of one name and two certificates are two, and none speaks for the other.
+	Peer string
+}
+
+// Known is the name that it is known by in its place: with its certificate's
+// before its own, like a node's.
+func (s Source) Known() string {
+	if s.Peer == "" || s.Name == "" {
+		return s.Peer + s.Name
+	}
+	return s.Peer + "/" + s.Name
 }
 
 // Origin is an aggregator in one of its lives, as a node remembers it that has
@@ -73,12 +85,13 @@ func (a *Aggregator) taking() (list []Taken) {
 func (c *Controller) hand(z *zone, taken []Taken) {
 	z.taken = taken
 	for _, t := range taken {
-		o := c.zones[Source{z.Place, t.From.Name}]
-		if o == nil || o == z || o.epoch != t.From.Epoch || o.members == 0 {
-			continue
+		for _, o := range c.order {
+			if o == z || o.Place != z.Place || t.From != (Origin{o.Name, o.epoch}) || o.members == 0 {
+				continue
+			}
+			gone := c.takenFrom(o) - o.takenBefore
+			o.shrink(1 - min(float64(gone)/float64(o.members), 1))
 		}
-		gone := c.takenFrom(o) - o.takenBefore
-		o.shrink(1 - min(float64(gone)/float64(o.members), 1))
 	}
 }
 

@@ -133,7 +133,7 @@ func TestPathsAreBoundedAndForgotten(t *testing.T) {
 }
 
 func TestAnAggregatorSaysWhoCameOver(t *testing.T) {
-	a := NewAggregator(AggregatorConfig{Source: Source{zoneZ.Place, "y"}, Epoch: 1})
+	a := NewAggregator(AggregatorConfig{Source: Source{Place: zoneZ.Place, Name: "y"}, Epoch: 1})
 	a.Tick(0)
 	from := Origin{"x", 3}
 	for i, n := range []Report{{Node: "1", From: from}, {Node: "2", From: from}, {Node: "3"}, {Node: "4", From: Origin{"y", 1}}} {

@@ -37,7 +37,7 @@ type Bucket struct {
 type Zone struct {
 	Zone    string   `json:"zone"`
 	Region  string   `json:"region,omitempty"`
-	Name    string   `json:"aggregator,omitempty"` // where the zone has several
+	Name    string   `json:"aggregator,omitempty"` // where the zone has several, or a certificate names it
 	Age     float64  `json:"age_seconds"`          // of its last sum
 	Flagged []string `json:"flagged,omitempty"`    // nodes whose claims were not believed in the last minute, at most loop.MaxFlagged
 }
@@ -60,7 +60,7 @@ func Of(buckets []loop.BucketState, zones []loop.ZoneState) State {
 		out.Buckets = append(out.Buckets, v)
 	}
 	for _, z := range zones {
-		out.Zones = append(out.Zones, Zone{z.Zone, z.Region, z.Name, z.Age.Seconds(), z.Flagged})
+		out.Zones = append(out.Zones, Zone{z.Zone, z.Region, z.Known(), z.Age.Seconds(), z.Flagged})
 	}
 	return out
 }

@@ -52,6 +52,7 @@ type Aggregator struct {
 	told        atomic.Uint64
 	doubles     doubles
 	outcasts    outcasts
+	foreigners  atomic.Uint64
 
 	mu      sync.RWMutex
 	members map[*member]struct{}
@@ -63,6 +64,7 @@ type Aggregator struct {
 type member struct {
 	*downstream
 	node        string
+	peer        string // of its certificate; "" without one
 	from        loop.Origin
 	incarnation uint64
 	spoke       time.Duration // when it was last told anything; mu guards it
@@ -209,11 +211,9 @@ func (a *Aggregator) Join(s grpc.BidiStreamingServer[pb.NodeUp, pb.Down]) error 
 	}
 	m := &member{downstream: newDownstream(&pb.DownHello{Name: a.config.Name, Epoch: a.epoch}, a.numbers), node: first.Hello.Node,
 		from: loop.Origin{Name: first.Hello.From, Epoch: first.Hello.FromEpoch}, incarnation: first.Hello.Incarnation}
-	if name := verified(s.Context()); name != "" {
-		m.node = name + "/" + m.node // nobody speaks for another's node
-	}
-	if err := a.enter(m); err != nil {
-		if status.Code(err) == codes.Unavailable {
+	m.identify(verified(s.Context()))
+	if err := a.enter(m, first.Hello); err != nil {
+		if code := status.Code(err); code == codes.Unavailable || code == codes.FailedPrecondition {
 			s.SetTrailer(peersTrailer(a.outcasts.add(m.node, time.Now())))
 		}
 		return err
@@ -251,7 +251,9 @@ func (a *Aggregator) receive(m *member, names *reader, in *nodeUp) error {
 		m.mu.Unlock()
 	}
 	if len(in.Ack) > 0 {
-		a.above.acks.push(in.Ack)
+		if ack := m.signed(in.Ack); ack != nil {
+			a.above.acks.push(ack)
+		}
 	}
 	if in.columns == nil {
 		return nil
@@ -267,12 +269,16 @@ func (a *Aggregator) receive(m *member, names *reader, in *nodeUp) error {
 	return nil
 }
 
-// enter takes a node in, unless it is another of a name that is heard.
-func (a *Aggregator) enter(m *member) error {
+// enter takes a node in, unless it is of another zone, or another of a name that
+// is heard.
+func (a *Aggregator) enter(m *member, hello *pb.NodeHello) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.Ready() != nil {
 		return a.turnedAway()
+	}
+	if err := a.foreign(hello); err != nil {
+		return err
 	}
 	now := a.clock.now()
 	if old := a.names[m.node]; old != nil {
@@ -316,6 +322,7 @@ type AggregatorStats struct {
 	UpDropped   uint64 // sums that waited too long
 	DownDropped uint64 // directives that waited too long for a slow reader
 	Doubles     uint64 // streams refused because a node of the same name was heard
+	Foreigners  uint64 // streams refused because the node runs in another zone or region
 }
 
 // Stats returns counts and state.
@@ -324,5 +331,5 @@ func (a *Aggregator) Stats() AggregatorStats {
 	members := len(a.members)
 	a.mu.RUnlock()
 	return AggregatorStats{AggregatorStats: a.agg.Stats(a.clock.now()), Members: members, Connected: a.above.up.up.Load(),
-		Connects: a.above.up.connects.Load(), Told: a.told.Load(), UpDropped: a.above.dropped(), DownDropped: a.downDropped.Load(), Doubles: a.doubles.count.Load()}
+		Connects: a.above.up.connects.Load(), Told: a.told.Load(), UpDropped: a.above.dropped(), DownDropped: a.downDropped.Load(), Doubles: a.doubles.count.Load(), Foreigners: a.foreigners.Load()}
 }

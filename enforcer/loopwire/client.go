@@ -29,6 +29,7 @@ type ClientConfig struct {
 	// falls silent, and come home once it answers again.
 	Addresses []string
 	Node      string       // unique in the zone; required
+	Place     loop.Place   // where it runs: an aggregator of another zone refuses it; what is empty is not compared
 	Client    *loop.Client // required; Run ticks it
 	TLS       *tls.Config  // nil: without, for loopback
 	// OnDocument hears each new snapshot and new overrides; nil for nobody. It
@@ -107,7 +108,7 @@ func (c *Client) begin() *pb.NodeUp {
 	incarnation := c.stamps.next()
 	c.reports.clear()
 	c.config.Client.Connect(incarnation)
-	hello := &pb.NodeHello{Node: c.config.Node, Incarnation: incarnation}
+	hello := &pb.NodeHello{Node: c.config.Node, Incarnation: incarnation, Zone: c.config.Place.Zone, Region: c.config.Place.Region}
 	if from := c.joined.Load(); from != nil {
 		hello.From, hello.FromEpoch = from.Name, from.Epoch
 	}
@@ -151,6 +152,7 @@ func (c *Client) Ack(json []byte) { c.acks.push(json) }
 // ClientStats are counts since the start, and the present state.
 type ClientStats struct {
 	Connected bool
+	Refused   string // why the aggregator refuses it, and what to change; "": it does not
 	Connects  uint64 // streams opened
 	Dropped   uint64 // reports that waited too long
 	Untracked uint64 // paths beyond the bound
@@ -160,7 +162,11 @@ type ClientStats struct {
 func (c *Client) Stats() ClientStats {
 	c.reports.mu.Lock()
 	defer c.reports.mu.Unlock()
-	return ClientStats{Connected: c.up.up.Load(), Connects: c.up.connects.Load(), Dropped: c.reports.dropped, Untracked: c.config.Client.Untracked()}
+	s := ClientStats{Connected: c.up.up.Load(), Connects: c.up.connects.Load(), Dropped: c.reports.dropped, Untracked: c.config.Client.Untracked()}
+	if text := c.up.refused.Load(); text != nil {
+		s.Refused = *text
+	}
+	return s
 }
 
 // every calls f at this distance, from a random phase on, until ctx ends.

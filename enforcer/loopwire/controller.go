@@ -178,9 +178,9 @@ func (c *Controller) Attend(s grpc.BidiStreamingServer[pb.ZoneUp, pb.Down]) erro
 		return fmt.Errorf("%w: the first message names neither zone nor region", rlc.ErrInvalid)
 	}
 	if c.config.Region != "" && (hello.Region != c.config.Region || hello.Zone == "") {
-		return status.Errorf(codes.PermissionDenied, "zone %q of region %q attends the controller of %q", hello.Zone, hello.Region, c.config.Region)
+		return status.Errorf(codes.PermissionDenied, "zone %q of region %q attends the controller of region %q: change its --region or its --controller", hello.Zone, hello.Region, c.config.Region)
 	}
-	source := loop.Source{Place: loop.Place{Zone: hello.Zone, Region: hello.Region}, Name: hello.Name}
+	source := loop.Source{Place: loop.Place{Zone: hello.Zone, Region: hello.Region}, Name: hello.Name, Peer: verified(s.Context())}
 	d := &attendance{downstream: newDownstream(nil, c.numbers), epoch: hello.Epoch}
 	if err := c.enter(source, d); err != nil {
 		s.SetTrailer(peersTrailer(c.peers()))
@@ -249,7 +249,7 @@ func identity(s loop.Source) (who, advice string) {
 	if s.Zone == "" {
 		return fmt.Sprintf("the controller of region %q", s.Region), "one controller per --region; stop one of the two"
 	}
-	return fmt.Sprintf("aggregator %q of zone %q, region %q", s.Name, s.Zone, s.Region), "give each aggregator of a zone a --name of its own"
+	return fmt.Sprintf("aggregator %q of zone %q, region %q", s.Known(), s.Zone, s.Region), "give each aggregator of a zone a --name of its own"
 }
 
 // leave forgets a stream. The source's last sums stand: silence is not zero

@@ -56,10 +56,11 @@ func (u *uplink[Up]) refusal() error {
 	return nil
 }
 
-// hearRefusal keeps a refusal until a stream is taken in.
+// hearRefusal keeps a refusal until a stream is taken in: somebody has to change a
+// name or an address.
 func (u *uplink[Up]) hearRefusal(err error) {
 	s := status.Convert(err)
-	if s.Code() != codes.AlreadyExists {
+	if c := s.Code(); c != codes.AlreadyExists && c != codes.PermissionDenied && c != codes.FailedPrecondition {
 		return
 	}
 	text := s.Message()

@@ -3,10 +3,10 @@ package loopwire
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -267,20 +267,23 @@ func TestThreeZonesOnRealStreams(t *testing.T) {
 	f.held("half of the nodes gone")
 }
 
-func TestDocumentsReachEveryNodeAndAcknowledgementsComeBack(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	acks := make(chan string, 10)
+// authority makes TLS for both ends of certificates by name.
+func authority(t *testing.T) func(name string) *tls.Config {
 	ca := mtlstest.New(t)
-	tlsFor := func(name string) *tls.Config {
+	return func(name string) *tls.Config {
 		cert, key := ca.Issue(t, name, time.Now().Add(time.Hour))
 		pair, err := tls.X509KeyPair(cert, key)
 		if err != nil {
 			t.Fatal(err)
 		}
-		pool := x509.NewCertPool()
-		pool.AppendCertsFromPEM(ca.PEM)
-		return &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, ServerName: "127.0.0.1"}
+		return &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: ca.Pool(), ClientCAs: ca.Pool(), ClientAuth: tls.RequireAndVerifyClientCert, ServerName: "127.0.0.1"}
 	}
+}
+
+func TestDocumentsReachEveryNodeAndAcknowledgementsComeBack(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	acks := make(chan string, 10)
+	tlsFor := authority(t)
 	c, err := NewController(ControllerConfig{Limits: func(string, loop.Place) (loop.Setting, bool) { return loop.Setting{}, false },
 		TLS: tlsFor("controller"), OnAck: func(json []byte) { acks <- string(json) }})
 	if err != nil {
@@ -314,7 +317,11 @@ func TestDocumentsReachEveryNodeAndAcknowledgementsComeBack(t *testing.T) {
 		t.Errorf("got %+v", d)
 	}
 	k.Ack([]byte(`{"enforcer":"n"}`))
-	if ack := <-acks; ack != `{"enforcer":"n"}` {
+	if ack := <-acks; !strings.HasPrefix(ack, `{"enforcer":"node/n",`) {
+		t.Errorf("acknowledged %s, want it under the certificate's name", ack)
+	}
+	k.Ack([]byte(`{"enforcer":"node/n"}`))
+	if ack := <-acks; ack != `{"enforcer":"node/n"}` {
 		t.Errorf("acknowledged %s", ack)
 	}
 	// Somebody without a certificate is not let in.
