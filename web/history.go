@@ -12,12 +12,11 @@ import (
 
 // past is what the page History shows.
 type past struct {
-	page          rlc.Page
-	revisions     []rollout.Revision // all of them
-	before, after rollout.Revision
-	diff          []rollout.Difference // nil where there is one revision only
-	promotions    []rollout.Promotion
-	pins          []rollout.Pin
+	page       rlc.Page
+	revisions  []rollout.Revision // all of them
+	compared   rollout.Comparison // zero where there is one revision only
+	promotions []rollout.Promotion
+	pins       []rollout.Pin
 }
 
 func (s *server) past(v *visit, name string) (p past, err error) {
@@ -35,7 +34,7 @@ func (s *server) past(v *visit, name string) (p past, err error) {
 	}
 	from, to := v.r.URL.Query().Get("from"), v.r.URL.Query().Get("to")
 	if len(p.revisions) > 1 || from+to != "" {
-		p.before, p.after, p.diff, err = s.Rollouts.Compare(v.ctx(), name, from, to)
+		p.compared, err = s.Rollouts.Compare(v.ctx(), name, from, to)
 	}
 	return p, err
 }
@@ -64,13 +63,14 @@ func (s *server) history(v *visit) error {
 	for i, r := range rows {
 		view.Rows = append(view.Rows, ui.RevisionRow{
 			At: v.time(r.At), Hash: shortHash(r.Hash), By: by(r), Subject: r.Subject, Full: r.Hash,
-			From: r.Hash == p.before.Hash, To: r.Hash == p.after.Hash, Newest: i == 0 && p.page.Offset() == 0,
+			From: r.Hash == p.compared.Before.Hash, To: r.Hash == p.compared.After.Hash, Newest: i == 0 && p.page.Offset() == 0,
 		})
 	}
-	view.Before, view.After = shortHash(p.before.Hash), shortHash(p.after.Hash)
-	for _, d := range p.diff {
+	view.Before, view.After = shortHash(p.compared.Before.Hash), shortHash(p.compared.After.Hash)
+	for _, d := range p.compared.Differences {
 		view.Diff = append(view.Diff, differenceRow(d))
 	}
+	view.Policy = policyDiff(p.compared.Policy)
 	for _, one := range p.promotions[:min(len(p.promotions), 10)] {
 		row := promotionRow(v, at, one)
 		if t.service == nil || t.service.Bucket(one.Bucket) == nil {
@@ -101,16 +101,41 @@ func differenceRow(d rollout.Difference) ui.DifferenceRow {
 		row.Old, row.New = cmp.Or(d.OldMode, "—"), cmp.Or(d.NewMode, "—")
 		return row
 	}
+	if d.What == "written" {
+		row.Quota += ", written by hand"
+	}
 	if d.Old != nil {
-		row.Old = strings.TrimSpace(limitText(d.Old) + " " + d.OldMode)
+		row.Old = strings.TrimSpace(limitBurst(d.Old) + " " + d.OldMode)
 	}
 	if d.New != nil {
-		row.New = strings.TrimSpace(limitText(d.New) + " " + d.NewMode)
+		row.New = strings.TrimSpace(limitBurst(d.New) + " " + d.NewMode)
 	}
+	row.Old, row.New = cmp.Or(d.OldText, row.Old), cmp.Or(d.NewText, row.New)
 	if d.Old != nil && d.New != nil && d.Old.Rate > 0 {
 		row.Delta = signed(float64(d.New.Rate-d.Old.Rate) / float64(d.Old.Rate))
 	}
 	return row
+}
+
+// limitBurst is a rate and its burst: two that are compared may differ in it
+// alone.
+func limitBurst(l *rlc.Limit) string { return limitText(l) + ", burst " + count(float64(l.Burst)) }
+
+// policyDiff shows which lines of policy.yaml differ, as git would, at most 400.
+func policyDiff(all []rollout.Line) (out []ui.DiffLine) {
+	const most = 400
+	kinds := map[string]string{"-": "del", "+": "ins", "@": "i"}
+	for i, l := range all {
+		if i == most {
+			return append(out, ui.DiffLine{Kind: "i", Text: "   … " + count(float64(len(all)-most)) + " more lines"})
+		}
+		text := l.Kind + l.Text
+		if l.Kind == "@" {
+			text = "   …"
+		}
+		out = append(out, ui.DiffLine{Kind: kinds[l.Kind], Text: text})
+	}
+	return out
 }
 
 func promotionRow(v *visit, at string, p rollout.Promotion) ui.PromotionRow {
@@ -143,9 +168,6 @@ func (s *server) apiHistory(v *visit) error {
 	if rows == nil {
 		rows = []rollout.Revision{}
 	}
-	if p.diff == nil {
-		p.diff = []rollout.Difference{}
-	}
 	if p.pins == nil {
 		p.pins = []rollout.Pin{}
 	}
@@ -154,7 +176,7 @@ func (s *server) apiHistory(v *visit) error {
 		promotions = append(promotions, promotionJSON(one))
 	}
 	doc := paged("revisions", rows, p.page, len(p.revisions))
-	doc["diff"] = object{"from": p.before.Hash, "to": p.after.Hash, "differences": p.diff}
+	doc["diff"] = object{"from": p.compared.Before.Hash, "to": p.compared.After.Hash, "differences": list(p.compared.Differences), "policy": list(p.compared.Policy)}
 	doc["promotions"], doc["pins"] = promotions, p.pins
 	return answer(v, http.StatusOK, doc)
 }

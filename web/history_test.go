@@ -54,15 +54,19 @@ func (r rollouts) Revisions(context.Context, string) ([]rollout.Revision, error)
 	}, nil
 }
 
-func (r rollouts) Compare(ctx context.Context, service, from, to string) (rollout.Revision, rollout.Revision, []rollout.Difference, error) {
+func (r rollouts) Compare(ctx context.Context, service, from, to string) (rollout.Comparison, error) {
 	if from == "nothing" {
-		return rollout.Revision{}, rollout.Revision{}, nil, fmt.Errorf("%w: no revision", rlc.ErrNotFound)
+		return rollout.Comparison{}, fmt.Errorf("%w: no revision", rlc.ErrNotFound)
 	}
 	all, err := r.Revisions(ctx, service)
-	return all[1], all[0], []rollout.Difference{
+	before := "owners: [team-payments]\ncapacity: {rate: 10000, burst: 15000}\nbuckets:\n  - {name: health, match: {procedure: Health}, limit: {rate: 20, burst: 100}}\n"
+	after := "owners: [team-payments]\ncapacity: {rate: 12000, burst: 15000}\nbuckets:\n  - {name: health, match: {procedure: Health}, limit: {rate: 50, burst: 100}} # " + hostile[0] + "\n"
+	return rollout.Comparison{Before: all[1], After: all[0], Policy: rollout.Text(before, after), Differences: []rollout.Difference{
 		{Quota: "mobile-create", What: "mode", OldMode: "shadow", NewMode: "enforce in eu-1"},
+		{Quota: "health", What: "written", Old: &rlc.Limit{Rate: 20, Burst: 100}, New: &rlc.Limit{Rate: 50, Burst: 100}},
+		{Quota: "imports", What: "written", OldText: "1000 per day", NewText: "2000 per day"},
 		{Quota: "callers/caller=" + hostile[0], What: "limit", Old: &rlc.Limit{Rate: 100, Burst: 200}, New: &rlc.Limit{Rate: 80, Burst: 160}},
-	}, err
+	}}, err
 }
 
 func (r rollouts) Rollback(_ context.Context, service, to, actor, reason string) (rlc.Commit, error) {
@@ -116,7 +120,7 @@ func TestHistoryShowsRevisionsTheirDifferenceAndWhatIsPinned(t *testing.T) {
 	f := newFixture(t)
 	h := f.handler(t)
 	page := get(h, "/services/checkout/history")
-	for _, want := range []string{"bbbbbbbbbb", "enforce in eu-1", "−20", "rolled back", "the backtest says 12", "Pinned", "/login"} {
+	for _, want := range []string{"bbbbbbbbbb", "enforce in eu-1", "−20", "health, written by hand", "2000 per day", "<del>-capacity: {rate: 10000, burst: 15000}</del>", "<ins>+capacity: {rate: 12000, burst: 15000}</ins>", "rolled back", "the backtest says 12", "Pinned", "/login"} {
 		if !strings.Contains(page.Body.String(), want) && want != "/login" {
 			t.Errorf("the page lacks %q", want)
 		}

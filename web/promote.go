@@ -23,7 +23,7 @@ type Rollouts interface {
 	Promotions(ctx context.Context, service string) ([]rollout.Promotion, error) // the newest first
 	Revisions(ctx context.Context, service string) ([]rollout.Revision, error)   // the newest first
 	// Compare takes "" for the newest revision, and for the one before it.
-	Compare(ctx context.Context, service, from, to string) (before, after rollout.Revision, diff []rollout.Difference, err error)
+	Compare(ctx context.Context, service, from, to string) (rollout.Comparison, error)
 	Rollback(ctx context.Context, service, to, actor, reason string) (rlc.Commit, error)
 	Pins(ctx context.Context, service string) ([]rollout.Pin, error)
 	LiftPin(ctx context.Context, service, id, actor string) error

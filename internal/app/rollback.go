@@ -37,25 +37,28 @@ func (a *App) Revisions(ctx context.Context, service string) ([]rollout.Revision
 
 // Compare says what two revisions of a service differ in. Both may be short
 // hashes; "" for to is the newest, and for from the one before to.
-func (a *App) Compare(ctx context.Context, service, from, to string) (before, after rollout.Revision, out []rollout.Difference, err error) {
+func (a *App) Compare(ctx context.Context, service, from, to string) (c rollout.Comparison, err error) {
 	all, err := a.Revisions(ctx, service)
 	if err != nil {
-		return before, after, nil, err
+		return c, err
 	}
 	i, err := find(all, to, 0)
 	if err != nil {
-		return before, after, nil, err
+		return c, err
 	}
 	j, err := find(all, from, i+1)
 	if err != nil {
-		return before, after, nil, err
+		return c, err
 	}
 	was, err := a.content(ctx, service, all[j].Hash)
 	if err != nil {
-		return before, after, nil, err
+		return c, err
 	}
 	is, err := a.content(ctx, service, all[i].Hash)
-	return all[j], all[i], rollout.Diff(was, is), err
+	if err != nil {
+		return c, err
+	}
+	return rollout.Comparison{Before: all[j], After: all[i], Differences: rollout.Diff(was, is), Policy: rollout.Text(was.Policy, is.Policy)}, nil
 }
 
 // find is where a revision stands, or the one at a place where hash is "".
@@ -89,10 +92,11 @@ func (a *App) Rollback(ctx context.Context, service, to, actor, reason string) (
 	if err := a.mayAct(); err != nil {
 		return rlc.Commit{}, err
 	}
-	was, is, _, err := a.Compare(ctx, service, to, "")
+	c, err := a.Compare(ctx, service, to, "")
 	if err != nil {
 		return rlc.Commit{}, err
 	}
+	was, is := c.Before, c.After
 	if was.Hash == is.Hash {
 		return rlc.Commit{}, fmt.Errorf("%w: %s is the newest revision", rlc.ErrConflict, short(was.Hash))
 	}

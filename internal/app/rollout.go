@@ -171,7 +171,7 @@ func (a *App) content(ctx context.Context, service, hash string) (c rollout.Cont
 		}
 	}
 	parsed := quotafile.Parse(then, a.policies.Check)
-	return rollout.Content{Service: parsed.Service(service), Quotas: parsed.Quotas[service]}, nil
+	return rollout.Content{Service: parsed.Service(service), Quotas: parsed.Quotas[service], Policy: string(then[quotafile.PolicyPath(service)])}, nil
 }
 
 // Promote takes a bucket from shadow to enforce, as actor's act: at once in the

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -25,20 +26,34 @@ type Revision struct {
 type Content struct {
 	Service *rlc.Service
 	Quotas  []rlc.Quota
+	Policy  string // policy.yaml, as people wrote it; "" where it was not there
 }
 
-// Difference is one quota, or one bucket's mode, that two revisions differ in.
+// Comparison is two revisions and what they differ in.
+type Comparison struct {
+	Before, After Revision
+	Differences   []Difference
+	Policy        []Line // of policy.yaml; nil where it is the same
+}
+
+// Difference is one quota, or one bucket's mode or written limit, that two
+// revisions differ in.
 type Difference struct {
-	Quota   string     `json:"quota"` // its ID; a bucket's name where What is mode
-	What    string     `json:"what"`  // limit or mode
+	Quota   string     `json:"quota"` // its ID; a bucket's name where What is mode or written
+	What    string     `json:"what"`  // limit, mode, or written: a limit that a person wrote into policy.yaml
 	Old     *rlc.Limit `json:"old"`   // nil: not there
 	New     *rlc.Limit `json:"new"`
 	OldMode string     `json:"old_mode,omitempty"` // with its zones: "enforce in eu-1, eu-2"
 	NewMode string     `json:"new_mode,omitempty"`
+	// OldText and NewText are a written limit that is no rate: "1000 per day",
+	// "20 at once"; "" where it is one or is not there.
+	OldText string `json:"old_text,omitempty"`
+	NewText string `json:"new_text,omitempty"`
 }
 
-// Diff says what two revisions differ in, by quota, modes first. Reasons,
-// comments and order are no difference.
+// Diff says what limits and modes two revisions differ in: modes first, then
+// the limits that people wrote, then quotas. Reasons, comments and order are no
+// difference.
 func Diff(before, after Content) []Difference {
 	var out []Difference
 	was, is := modes(before.Service), modes(after.Service)
@@ -47,6 +62,7 @@ func Diff(before, after Content) []Difference {
 			out = append(out, Difference{Quota: name, What: "mode", OldMode: was[name], NewMode: is[name]})
 		}
 	}
+	out = append(out, written(before.Service, after.Service)...)
 	old, now := byID(before.Quotas), byID(after.Quotas)
 	for _, id := range both(old, now) {
 		a, b := old[id], now[id]
@@ -63,6 +79,57 @@ func Diff(before, after Content) []Difference {
 		out = append(out, d)
 	}
 	return out
+}
+
+// written are the limits in policy.yaml that differ.
+func written(before, after *rlc.Service) (out []Difference) {
+	was, is := byHand(before), byHand(after)
+	for _, name := range both(was, is) {
+		d := Difference{Quota: name, What: "written"}
+		if b := was[name]; b != nil {
+			d.Old, d.OldText = b.Limit, asText(b)
+		}
+		if b := is[name]; b != nil {
+			d.New, d.NewText = b.Limit, asText(b)
+		}
+		if d.OldText != d.NewText || (d.Old == nil) != (d.New == nil) || d.Old != nil && *d.Old != *d.New {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+func byHand(s *rlc.Service) map[string]*rlc.Bucket {
+	out := map[string]*rlc.Bucket{}
+	if s == nil {
+		return out
+	}
+	for i, b := range s.Buckets {
+		if b.Limit != nil || b.Window != nil || b.InFlight != nil {
+			out[b.Name] = &s.Buckets[i]
+		}
+	}
+	return out
+}
+
+// asText is a written limit that is no rate.
+func asText(b *rlc.Bucket) string {
+	switch w := b.Window; {
+	case w != nil && w.Per != "":
+		text := fmt.Sprintf("%d per %s", w.Requests, w.Per)
+		if !w.Calendar {
+			return text + ", rolling"
+		}
+		if w.Reset > 0 || w.Location != "" {
+			text += strings.TrimSuffix(fmt.Sprintf(", from %02d:%02d %s", int(w.Reset.Hours()), int(w.Reset.Minutes())%60, w.Location), " ")
+		}
+		return text
+	case w != nil:
+		return fmt.Sprintf("%d in %s", w.Requests, w.Length)
+	case b.InFlight != nil:
+		return fmt.Sprintf("%d at once, forgotten after %s", b.InFlight.Max, b.InFlight.Timeout)
+	}
+	return ""
 }
 
 // Hardens names the buckets that enforce after in more places than before.

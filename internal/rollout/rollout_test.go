@@ -3,6 +3,7 @@ package rollout_test
 import (
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -132,16 +133,61 @@ func TestNoVerdictNeverGrows(t *testing.T) {
 	})
 }
 
-func TestRevisionsDifferByQuotaAndMode(t *testing.T) {
+func TestTextsDifferByLinesWithThreeAround(t *testing.T) {
+	before := "a\nb\nc\nd\ne\nf\ng\nh\ni\nj\nk\n"
+	after := "a\nB\nc\nd\ne\nf\ng\nh\ni\nk\nl\n"
+	want := []rollout.Line{
+		{Kind: " ", Text: "a"}, {Kind: "-", Text: "b"}, {Kind: "+", Text: "B"}, {Kind: " ", Text: "c"}, {Kind: " ", Text: "d"}, {Kind: " ", Text: "e"}, {Kind: "@"},
+		{Kind: " ", Text: "g"}, {Kind: " ", Text: "h"}, {Kind: " ", Text: "i"}, {Kind: "-", Text: "j"}, {Kind: " ", Text: "k"}, {Kind: "+", Text: "l"},
+	}
+	if got := rollout.Text(before, after); !slices.Equal(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+	if got := rollout.Text(before, before); got != nil {
+		t.Errorf("a text differs from itself: %v", got)
+	}
+	if got := rollout.Text("", "a\n"); !slices.Equal(got, []rollout.Line{{Kind: "+", Text: "a"}}) {
+		t.Errorf("of nothing: %v", got)
+	}
+}
+
+func TestTheLinesOfADifferenceMakeBothTexts(t *testing.T) {
+	text := rapid.Custom(func(t *rapid.T) string {
+		return strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"a\n", "b\n", "c\n"}), 0, 4).Draw(t, "lines"), "")
+	})
+	rapid.Check(t, func(t *rapid.T) { // so short that no line is left out
+		before, after := text.Draw(t, "before"), text.Draw(t, "after")
+		was, is, stay := "", "", 0
+		for _, l := range rollout.Text(before, after) {
+			if l.Kind != "+" {
+				was += l.Text + "\n"
+			}
+			if l.Kind != "-" {
+				is += l.Text + "\n"
+			}
+			if l.Kind == " " {
+				stay++
+			}
+		}
+		if before != after && (was != before || is != after) {
+			t.Fatalf("%q to %q: %q to %q, %d stay", before, after, was, is, stay)
+		}
+	})
+}
+
+func TestRevisionsDifferByQuotaModeAndWrittenLimit(t *testing.T) {
+	l := func(r rlc.Rate) *rlc.Limit { return &rlc.Limit{Rate: r, Burst: 10} }
 	q := func(caller string, rate rlc.Rate) rlc.Quota {
 		return rlc.Quota{Bucket: "callers", Key: rlc.Key{"caller": caller}, Limit: rlc.Limit{Rate: rate, Burst: 10}, Why: "x"}
 	}
-	before := rollout.Content{Service: &rlc.Service{Buckets: []rlc.Bucket{{Name: "callers", Mode: rlc.Enforce, Rollout: []string{"a"}}, {Name: "w", Mode: rlc.Shadow}}}, Quotas: []rlc.Quota{q("web", 10), q("gone", 5), q("same", 1)}}
-	after := rollout.Content{Service: &rlc.Service{Buckets: []rlc.Bucket{{Name: "callers", Mode: rlc.Enforce, Rollout: []string{"a", "b"}}, {Name: "w", Mode: rlc.Shadow}}}, Quotas: []rlc.Quota{q("same", 1), q("web", 20), q("new", 3)}}
+	before := rollout.Content{Service: &rlc.Service{Buckets: []rlc.Bucket{{Name: "callers", Mode: rlc.Enforce, Rollout: []string{"a"}}, {Name: "w", Mode: rlc.Shadow, Limit: l(20)}, {Name: "same", Limit: l(7)}, {Name: "slots", InFlight: &rlc.InFlight{Max: 20, Timeout: time.Minute}}}}, Quotas: []rlc.Quota{q("web", 10), q("gone", 5), q("same", 1)}}
+	after := rollout.Content{Service: &rlc.Service{Buckets: []rlc.Bucket{{Name: "callers", Mode: rlc.Enforce, Rollout: []string{"a", "b"}}, {Name: "w", Mode: rlc.Shadow, Limit: l(50)}, {Name: "same", Limit: l(7)}, {Name: "day", Window: &rlc.WindowLimit{Requests: 1000, Per: rlc.PerDay, Calendar: true, Location: "Europe/Paris"}}}}, Quotas: []rlc.Quota{q("same", 1), q("web", 20), q("new", 3)}}
 	after.Quotas[0].Why = "another reason"
-	l := func(r rlc.Rate) *rlc.Limit { return &rlc.Limit{Rate: r, Burst: 10} }
 	want := []rollout.Difference{
 		{Quota: "callers", What: "mode", OldMode: "enforce in a", NewMode: "enforce in a, b"},
+		{Quota: "day", What: "written", NewText: "1000 per day, from 00:00 Europe/Paris"},
+		{Quota: "slots", What: "written", OldText: "20 at once, forgotten after 1m0s"},
+		{Quota: "w", What: "written", Old: l(20), New: l(50)},
 		{Quota: "callers/caller=gone", What: "limit", Old: l(5)},
 		{Quota: "callers/caller=new", What: "limit", New: l(3)},
 		{Quota: "callers/caller=web", What: "limit", Old: l(10), New: l(20)},

@@ -27,6 +27,7 @@ type History struct {
 	Pager         Pager
 	Before, After string // the two revisions compared
 	Diff          []DifferenceRow
+	Policy        []DiffLine // lines of policy.yaml that differ
 	Promotions    []PromotionRow
 	Pins          []PinRow
 	Shadow        []Link // buckets that may be promoted
