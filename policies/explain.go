@@ -37,7 +37,7 @@ type Flagged struct {
 
 // Explain tells how a change came about.
 func Explain(c rlc.Change) Explanation {
-	e := Explanation{Verdict: verdict(c), Look: c.Look, Why: c.Why}
+	e := Explanation{Verdict: joined([]string{verdict(c), hoursVerdict(&c)}), Look: c.Look, Why: c.Why}
 	var last rlc.Rate
 	for _, r := range c.Reasons {
 		l := Line{Rule: r.Rule, Label: label(r.Rule), Detail: r.Detail, Rate: r.Rate, Acted: r.Acted}
@@ -123,6 +123,8 @@ func label(rule string) string {
 		return "highest estimate of 7 days"
 	case "data":
 		return "data"
+	case "hours":
+		return "hours of the week"
 	case "valid_days":
 		return "days of history"
 	case "human_edit":

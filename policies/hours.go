@@ -259,6 +259,64 @@ func LowersRate(c *rlc.Change) bool {
 	return c.Old != nil && c.New != nil && (c.New.Rate < c.Old.Rate || fallingHours(c) > 0)
 }
 
+// HoursMoved is how a change moves the hours of the week.
+type HoursMoved struct {
+	Lower, Higher int     // how many of them
+	Down, Up      float64 // the furthest moves, as shares of the rate before; 0 where none
+}
+
+// MovedHours compares a change's rates by hour of the week, before and after; ok
+// is false for a quota that is new or goes, and where none has or had hours.
+func MovedHours(c *rlc.Change) (m HoursMoved, ok bool) {
+	if c.Old == nil || c.New == nil || c.Remove || c.OldTimed.Hours == nil && c.NewTimed.Hours == nil {
+		return m, false
+	}
+	was, is := ofChange(c)
+	eachHour(c.At, func(t time.Time) {
+		switch a, b := was(t), is(t); {
+		case b < a*(1-1e-9):
+			m.Lower++
+			m.Down = max(m.Down, apart(float64(a), float64(b)))
+		case b > a*(1+1e-9):
+			m.Higher++
+			m.Up = max(m.Up, apart(float64(a), float64(b)))
+		}
+	})
+	return m, true
+}
+
+// HoursText says what a quota has hour by hour, "" where its rate holds for all:
+// "39 to 130/s by the hour".
+func HoursText(h *rlc.QuotaHours) string {
+	if h == nil || len(h.Rates) == 0 {
+		return ""
+	}
+	return strings.TrimSuffix(stat.RateText(slices.Min(h.Rates)), "/s") + " to " + stat.RateText(slices.Max(h.Rates)) + " by the hour"
+}
+
+// hoursVerdict says what a change does to the hours, "" where it leaves them.
+func hoursVerdict(c *rlc.Change) string {
+	old, now := c.OldTimed.Hours, c.NewTimed.Hours
+	if c.New == nil || c.Remove || (rlc.Timed{Hours: old}).Equal(rlc.Timed{Hours: now}) {
+		return ""
+	}
+	text := "one rate for all hours again"
+	if now != nil {
+		text = HoursText(now)
+	}
+	m, _ := MovedHours(c)
+	if m.Lower > 0 {
+		text += fmt.Sprintf(", %d of 168 hours of the week lowered (−%.0f %% at most)", m.Lower, math.Ceil(100*m.Down-1e-9))
+	}
+	if m.Higher > 0 {
+		text += fmt.Sprintf(", %d raised (+%.0f %% at most)", m.Higher, math.Ceil(100*m.Up-1e-9))
+	}
+	if m.Lower+m.Higher == 0 && old != nil {
+		text += ", renewed until " + stat.TimeText(now.Until())
+	}
+	return text
+}
+
 // mean is the mean rate over the hours of the week.
 func mean(l rlc.Limit, h *rlc.QuotaHours, at time.Time) (sum float64) {
 	if h == nil {

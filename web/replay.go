@@ -36,7 +36,7 @@ type replayed struct {
 // replayAll reads all series of a service and replays them against its quotas
 // and caps, every one as if it enforced. own replaces the limits in force by
 // quota ID; nil for none.
-func (s *server) replayAll(ctx context.Context, t *truth, from, until time.Time, own map[string]rlc.Limit) (*replayed, error) {
+func (s *server) replayAll(ctx context.Context, t *truth, from, until time.Time, own map[string]backtest.Counter) (*replayed, error) {
 	if t.service == nil {
 		return nil, fault{status: http.StatusConflict, detail: "The policy of this service cannot be read: " + firstProblem(t.problems)}
 	}
@@ -45,58 +45,96 @@ func (s *server) replayAll(ctx context.Context, t *truth, from, until time.Time,
 		return nil, fault{status: http.StatusConflict, detail: "The buckets of this service cannot be told apart: " + firstProblem(problems)}
 	}
 	out := &replayed{truth: t, from: from, until: until, limits: map[string]int{}}
-	var histories []rlc.History
-	step := time.Duration(0)
-	for i := range t.rows {
-		r := &t.rows[i]
-		if r.bucket == nil || r.bucket.Role == rlc.CapRole {
-			continue
-		}
-		if len(out.rows) >= mostReplayed {
-			return nil, invalid("more than %d keys have a history: replay a service with fewer", mostReplayed)
-		}
-		h, err := s.History.Stored(ctx, t.name, r.name, r.key, from.Truncate(time.Hour), until)
-		if err != nil && !errors.Is(err, rlc.ErrNotFound) {
-			return nil, err
-		}
-		if len(h.Hours) == 0 || h.Step <= 0 || step > 0 && h.Step != step {
-			out.without++
-			continue
-		}
-		step = h.Step
-		out.rows, histories = append(out.rows, r), append(histories, h)
+	histories, err := s.streams(ctx, out)
+	if err != nil {
+		return nil, err
 	}
 	if len(out.rows) == 0 {
 		return nil, fault{status: http.StatusNotFound, detail: "No history is stored for this service and time. A run stores what it reads."}
 	}
+	histories = out.ownRegions(histories)
 	streams, counters := out.wire(matcher, histories, own)
-	out.result = backtest.ReplayTogether(step, from, until, streams, counters)
+	out.result = backtest.ReplayTogether(histories[0].Step, from, until, streams, counters)
+	return out, nil
+}
+
+// ownRegions leaves out the traffic of all regions where each region's is there
+// with a quota of its own: nobody is charged for both.
+func (x *replayed) ownRegions(histories []rlc.History) []rlc.History {
+	own := map[string]bool{}
+	for _, r := range x.rows {
+		if r.region != "" {
+			own[rlc.QuotaID(r.plain(), r.key)] = true
+		}
+	}
+	rows, kept := x.rows[:0], histories[:0]
+	for i, r := range x.rows {
+		if r.region != "" || !own[r.id()] {
+			rows, kept = append(rows, r), append(kept, histories[i])
+		}
+	}
+	x.rows = rows
+	return kept
+}
+
+// streams reads the histories of a service's quotas, all of one step, and notes
+// whose they are.
+func (s *server) streams(ctx context.Context, x *replayed) ([]rlc.History, error) {
+	var ids []string
+	for i := range x.truth.rows {
+		if r := &x.truth.rows[i]; r.bucket != nil && r.bucket.Role != rlc.CapRole {
+			ids = append(ids, r.seriesID())
+		}
+	}
+	stored := map[string]rlc.History{}
+	err := s.History.StoredEach(ctx, x.truth.name, ids, x.from.Truncate(time.Hour), x.until, func(id string, h rlc.History) error {
+		if len(stored) >= mostReplayed {
+			return invalid("more than %d keys have a history: replay a service with fewer", mostReplayed)
+		}
+		stored[id] = h
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	var out []rlc.History
+	for i := range x.truth.rows {
+		r := &x.truth.rows[i]
+		if r.bucket == nil || r.bucket.Role == rlc.CapRole {
+			continue
+		}
+		h := stored[r.seriesID()]
+		if len(h.Hours) == 0 || h.Step <= 0 || len(out) > 0 && h.Step != out[0].Step {
+			x.without++
+			continue
+		}
+		x.rows, out = append(x.rows, r), append(out, h)
+	}
 	return out, nil
 }
 
 // wire gives each stream its counters: its quota's first, then its caps'.
-func (x *replayed) wire(matcher *match.Matcher, histories []rlc.History, own map[string]rlc.Limit) ([]backtest.Stream, []rlc.Limit) {
+func (x *replayed) wire(matcher *match.Matcher, histories []rlc.History, own map[string]backtest.Counter) ([]backtest.Stream, []backtest.Counter) {
 	streams := make([]backtest.Stream, len(x.rows))
-	var counters []rlc.Limit
+	var counters []backtest.Counter
 	count := func(r *row) (int, bool) {
 		id := r.id()
 		if c, ok := x.limits[id]; ok {
 			return c, true
 		}
-		limit, ok := own[id]
+		by, ok := own[id]
 		if !ok {
-			l := r.force()
+			l := r.counter()
 			if l == nil && r.bucket != nil && r.bucket.Window != nil {
-				as := r.bucket.Window.Limit()
-				l = &as
+				l = &backtest.Counter{Limit: r.bucket.Window.Limit()}
 			}
 			if l == nil {
 				return 0, false
 			}
-			limit = *l
+			by = *l
 		}
 		x.limits[id] = len(counters)
-		counters = append(counters, limit)
+		counters = append(counters, by)
 		x.names, x.modes = append(x.names, quotaName(r.name, r.key)), append(x.modes, r.mode)
 		return x.limits[id], true
 	}
@@ -136,6 +174,9 @@ func attributesOf(r *row) rlc.Attributes {
 	for name, v := range r.key {
 		a[name] = v
 	}
+	if r.region != "" {
+		a["region"] = r.region
+	}
 	return a
 }
 
@@ -166,10 +207,11 @@ func (s *server) apiReplay(v *visit) error {
 		From    string `json:"from"`
 		Until   string `json:"until"`
 		Quotas  []struct {
-			Bucket string    `json:"bucket"`
-			Key    rlc.Key   `json:"key"`
-			Rate   rlc.Rate  `json:"rate"`
-			Burst  rlc.Burst `json:"burst"`
+			Bucket string          `json:"bucket"`
+			Key    rlc.Key         `json:"key"`
+			Rate   rlc.Rate        `json:"rate"`
+			Burst  rlc.Burst       `json:"burst"`
+			Hours  *rlc.QuotaHours `json:"hours"` // as in quotas.yaml; null: one rate for all
 		} `json:"quotas"`
 	}
 	if err := read(v, &in); err != nil {
@@ -178,14 +220,17 @@ func (s *server) apiReplay(v *visit) error {
 	if in.Service == "" {
 		return invalid("service is required")
 	}
-	var own map[string]rlc.Limit
+	var own map[string]backtest.Counter
 	for _, q := range in.Quotas {
-		l := rlc.Limit{Rate: q.Rate, Burst: q.Burst}
+		l := backtest.Counter{Limit: rlc.Limit{Rate: q.Rate, Burst: q.Burst}, Hours: q.Hours}
 		if err := l.Valid(); err != nil {
 			return err
 		}
+		if err := validHours(q.Hours); err != nil {
+			return err
+		}
 		if own == nil {
-			own = map[string]rlc.Limit{}
+			own = map[string]backtest.Counter{}
 		}
 		own[rlc.QuotaID(q.Bucket, q.Key)] = l
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -30,18 +31,48 @@ type truth struct {
 // row is one quota of a service, or a bucket that has none.
 type row struct {
 	bucket   *rlc.Bucket
-	name     string // the bucket's
+	name     string // the bucket's; with the region or zone of a quota of its own, "all@eu"
+	region   string // whose own quota it is; "" for all regions together
 	key      rlc.Key
 	mode     rlc.Mode // in force: the bucket's, softened by the quota
 	desired  *rlc.Limit
 	live     *rlc.Limit
 	proposed *rlc.Limit
+	hours    rowHours
 	proposal string
 	why      string
 	change   *rlc.Change // of the last run that looked at it; nil for none
 }
 
 func (r *row) id() string { return rlc.QuotaID(r.name, r.key) }
+
+// series names the stored history of what the row limits: a region's own traffic
+// is stored under the bucket, with the region in its key.
+func (r *row) series() (bucket string, key rlc.Key) {
+	if r.region == "" {
+		return r.name, r.key
+	}
+	key = rlc.Key{"region": r.region}
+	maps.Copy(key, r.key)
+	bucket, _, _ = strings.Cut(r.name, "@")
+	return bucket, key
+}
+
+// seriesID is series as a quota's ID.
+func (r *row) seriesID() string { return rlc.QuotaID(r.series()) }
+
+// plain is the bucket's name alone.
+func (r *row) plain() string {
+	if r.bucket != nil {
+		return r.bucket.Name
+	}
+	return r.name
+}
+
+// is reports whether a change is of this row's quota.
+func (r *row) is(c *rlc.Change) bool {
+	return rlc.Quota{Bucket: c.Bucket, Region: c.Region}.Place() == r.name && c.Key.Equal(r.key)
+}
 
 // force is the limit that pages measure against: live, else desired.
 func (r *row) force() *rlc.Limit {
@@ -112,12 +143,12 @@ func (s *server) truth(ctx context.Context, name string) (*truth, error) {
 
 func (t *truth) lay(desired, live *quotafile.Config, changes []rlc.Change) {
 	byID := map[string]*row{}
-	at := func(bucket string, key rlc.Key) *row {
-		id := rlc.QuotaID(bucket, key)
+	of := func(q rlc.Quota) *row {
+		id, bucket := q.ID(), q.Bucket
 		if r := byID[id]; r != nil {
 			return r
 		}
-		r := &row{name: bucket, key: key}
+		r := &row{name: q.Place(), region: q.Region, key: q.Key}
 		if t.service != nil {
 			r.bucket = t.service.Bucket(bucket)
 		}
@@ -127,11 +158,12 @@ func (t *truth) lay(desired, live *quotafile.Config, changes []rlc.Change) {
 		byID[id] = r
 		return r
 	}
+	at := func(bucket string, key rlc.Key) *row { return of(rlc.Quota{Bucket: bucket, Key: key}) }
 	if desired != nil {
 		for _, q := range desired.Quotas[t.name] {
-			r := at(q.Bucket, q.Key)
+			r := of(q)
 			limit := q.Limit
-			r.desired, r.why = &limit, q.Why
+			r.desired, r.hours.desired, r.why = &limit, q.Hours, q.Why
 			if q.Mode == rlc.Shadow && !t.broken {
 				r.mode = rlc.Shadow
 			}
@@ -140,9 +172,9 @@ func (t *truth) lay(desired, live *quotafile.Config, changes []rlc.Change) {
 	if live != nil {
 		svc := live.Service(t.name)
 		for _, q := range live.Quotas[t.name] {
-			r := at(q.Bucket, q.Key)
+			r := of(q)
 			limit := q.Limit
-			r.live = &limit
+			r.live, r.hours.live = &limit, q.Hours
 			if r.mode == "" && svc != nil && svc.Bucket(q.Bucket) != nil {
 				r.mode = svc.Bucket(q.Bucket).Mode
 			}
@@ -169,8 +201,8 @@ func (t *truth) lay(desired, live *quotafile.Config, changes []rlc.Change) {
 	}
 	for _, p := range t.open {
 		for _, c := range p.Changes {
-			r := at(c.Bucket, c.Key)
-			r.proposed, r.proposal = c.New, p.ID
+			r := of(rlc.Quota{Bucket: c.Bucket, Region: c.Region, Key: c.Key})
+			r.proposed, r.hours.proposed, r.proposal = c.New, c.NewTimed.Hours, p.ID
 			if r.why == "" {
 				r.why = c.Why
 			}
@@ -183,7 +215,7 @@ func (t *truth) lay(desired, live *quotafile.Config, changes []rlc.Change) {
 			if t.service == nil || t.service.Bucket(c.Bucket) == nil {
 				continue // the bucket is gone
 			}
-			r = at(c.Bucket, c.Key)
+			r = of(rlc.Quota{Bucket: c.Bucket, Region: c.Region, Key: c.Key})
 		}
 		r.change = c
 		if r.why == "" {
@@ -232,7 +264,7 @@ func (t *truth) compare(a, b row) int {
 func (t *truth) place(r *row) int {
 	if t.service != nil {
 		for i := range t.service.Buckets {
-			if t.service.Buckets[i].Name == r.name {
+			if b := &t.service.Buckets[i]; b.Name == r.name || b == r.bucket {
 				return i
 			}
 		}

@@ -44,7 +44,8 @@ func replayCommand() *cobra.Command {
 		Short: "All callers of a service together against all its buckets",
 		Long: `Replays the stored traffic of all callers of a service together against all its
 quotas and caps, each as if it enforced: who would have been refused, when, and
-how much would have been admitted beside the capacity. --quotas takes the numbers
+how much would have been admitted beside the capacity. A quota with hours is
+replayed against the rate of the same hour of the week. --quotas takes the numbers
 of a quotas.yaml in place of those in force. Nothing is changed.`,
 		Example: "  rlc replay --service checkout --from 2026-11-24T00:00:00Z --until 2026-11-25T00:00:00Z\n  rlc replay --service checkout --quotas services/checkout/quotas.yaml -o json",
 		Args:    cobra.NoArgs,
@@ -111,7 +112,11 @@ func readQuotas(service, file string) ([]map[string]any, error) {
 		if key == nil {
 			key = rlc.Key{}
 		}
-		all = append(all, map[string]any{"bucket": q.Bucket, "key": key, "rate": q.Rate, "burst": q.Burst})
+		one := map[string]any{"bucket": q.Bucket, "key": key, "rate": q.Rate, "burst": q.Burst}
+		if q.Hours != nil {
+			one["hours"] = q.Hours
+		}
+		all = append(all, one)
 	}
 	if len(all) == 0 {
 		return nil, exit{exitInvalid, fmt.Errorf("%s holds no quota of %s", file, service)}

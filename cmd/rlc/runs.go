@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/policies"
 	"github.com/openrlc/rlc/quotafile"
 )
 
@@ -311,7 +312,13 @@ func delta(c rlc.Change) string {
 	case c.Old == nil || c.Old.Rate == 0:
 		return "new"
 	}
-	return fmt.Sprintf("%+.0f %%", 100*(float64(c.New.Rate)/float64(c.Old.Rate)-1))
+	text := fmt.Sprintf("%+.0f %%", 100*(float64(c.New.Rate)/float64(c.Old.Rate)-1))
+	if m, _ := policies.MovedHours(&c); m.Lower > 0 {
+		text += fmt.Sprintf(", %d h to %+.0f %%", m.Lower, -100*m.Down)
+	} else if m.Higher > 0 {
+		text += fmt.Sprintf(", %d h to %+.0f %%", m.Higher, 100*m.Up)
+	}
+	return text
 }
 
 func dropsText(b *rlc.Backtest) string {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/internal/notify"
+	"github.com/openrlc/rlc/policies"
 )
 
 // openNotify makes the sender of the targets that are configured.
@@ -119,8 +120,12 @@ func (a *App) announceTightening(ctx context.Context, p rlc.Proposal) error {
 	byCaller := map[string][]string{}
 	for _, ch := range p.Changes {
 		caller := ch.Key["caller"]
-		if caller != "" && ch.Old != nil && ch.New != nil && ch.New.Rate < ch.Old.Rate {
-			byCaller[caller] = append(byCaller[caller], fmt.Sprintf("%s %g → %g/s", ch.ID(), float64(ch.Old.Rate), float64(ch.New.Rate)))
+		if caller != "" && policies.LowersRate(&ch) {
+			move := fmt.Sprintf("%s %g → %g/s", ch.ID(), float64(ch.Old.Rate), float64(ch.New.Rate))
+			if m, _ := policies.MovedHours(&ch); m.Lower > 0 && ch.NewTimed.Hours != nil {
+				move += ", " + policies.HoursText(ch.NewTimed.Hours)
+			}
+			byCaller[caller] = append(byCaller[caller], move)
 		}
 	}
 	for caller, quotas := range byCaller {

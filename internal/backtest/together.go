@@ -13,6 +13,12 @@ type Stream struct {
 	Counters []int // indexes of what counts it: its quota's and its caps'
 }
 
+// Counter is what counts streams.
+type Counter struct {
+	rlc.Limit
+	Hours *rlc.QuotaHours // its rate by hour of the week; nil where Limit holds for all
+}
+
 // Together is what streams met that were replayed at the same time against
 // counters that they share. In each step the counters are charged in the order
 // they were given, quotas before caps, each with what those before it admitted;
@@ -73,14 +79,14 @@ type HourTogether struct {
 
 // ReplayTogether replays streams between from and until against counters; all
 // histories have the given step.
-func ReplayTogether(step time.Duration, from, until time.Time, streams []Stream, counters []rlc.Limit) Together {
+func ReplayTogether(step time.Duration, from, until time.Time, streams []Stream, counters []Counter) Together {
 	r := joint{
 		out:     Together{Step: step, Streams: make([]Refusal, len(streams)), Counters: make([]Refusal, len(counters))},
-		streams: streams, tails: make([][]rlc.Sample, len(streams)), hours: make([][]rlc.Hour, len(streams)),
+		streams: streams, counters: counters, tails: make([][]rlc.Sample, len(streams)), hours: make([][]rlc.Hour, len(streams)),
 		members: make([][]member, len(counters)), passes: make([]float64, len(streams)),
 	}
-	for _, l := range counters {
-		r.buckets = append(r.buckets, newBucket(step, l))
+	for _, c := range counters {
+		r.buckets = append(r.buckets, newBucket(step, c.Limit))
 	}
 	for i, s := range streams {
 		r.out.Streams[i].By = make([]float64, len(s.Counters))
@@ -98,13 +104,14 @@ func ReplayTogether(step time.Duration, from, until time.Time, streams []Stream,
 
 // joint is a replay of many streams.
 type joint struct {
-	out     Together
-	streams []Stream
-	buckets []bucket
-	hours   [][]rlc.Hour   // of each stream, those not yet passed
-	tails   [][]rlc.Sample // likewise
-	members [][]member     // of each counter
-	passes  []float64      // requests of each stream that still pass in a step
+	out      Together
+	streams  []Stream
+	counters []Counter
+	buckets  []bucket       // of each counter
+	hours    [][]rlc.Hour   // of each stream, those not yet passed
+	tails    [][]rlc.Sample // likewise
+	members  [][]member     // of each counter
+	passes   []float64      // requests of each stream that still pass in a step
 }
 
 // member is a stream that a counter counts, and the counter's place in the
@@ -119,6 +126,13 @@ func (r *joint) hour(start, from, until time.Time) {
 	for i := range r.streams {
 		rates[i] = r.rates(i, start, n)
 		any = any || rates[i] != nil
+	}
+	for i, c := range r.counters {
+		if rate, ok := c.Hours.OfWeek(start); ok {
+			r.buckets[i].limit(c.WithRate(rate))
+		} else if c.Hours != nil {
+			r.buckets[i].limit(c.Limit)
+		}
 	}
 	if !any {
 		for i := range r.buckets {

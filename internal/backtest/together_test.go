@@ -25,7 +25,7 @@ func TestStreamsShareACapInProportion(t *testing.T) {
 	// In the second hour a sends 100 and is held to 60 by its quota; b sends 30.
 	// Of the 90 that come to the cap it admits 45, half of each.
 	streams := []backtest.Stream{{History: level(10, 100), Counters: []int{0, 2}}, {History: level(10, 30), Counters: []int{1, 2}}}
-	got := backtest.ReplayTogether(time.Minute, monday, monday.Add(2*time.Hour), streams, []rlc.Limit{{Rate: 60, Burst: 1}, {Rate: 50, Burst: 1}, {Rate: 45, Burst: 1}})
+	got := backtest.ReplayTogether(time.Minute, monday, monday.Add(2*time.Hour), streams, []backtest.Counter{{Limit: rlc.Limit{Rate: 60, Burst: 1}}, {Limit: rlc.Limit{Rate: 50, Burst: 1}}, {Limit: rlc.Limit{Rate: 45, Burst: 1}}})
 	near := func(what string, got, want float64) {
 		t.Helper()
 		if math.Abs(got-want) > 3 { // the bursts of 1
@@ -52,10 +52,23 @@ func TestStreamsShareACapInProportion(t *testing.T) {
 func TestAloneTogetherIsTheReplay(t *testing.T) {
 	h := spiky(3, 2)
 	limit := rlc.Limit{Rate: 1.1 * h.TailFloor, Burst: 200}
-	got := backtest.ReplayTogether(time.Minute, monday, monday.Add(48*time.Hour), []backtest.Stream{{History: h, Counters: []int{0}}}, []rlc.Limit{limit})
+	got := backtest.ReplayTogether(time.Minute, monday, monday.Add(48*time.Hour), []backtest.Stream{{History: h, Counters: []int{0}}}, []backtest.Counter{{Limit: limit}})
 	want := backtest.FromHistory(h, limit)
 	if want.Drops == 0 || want.AtLeast || math.Abs(got.Refused-want.Drops) > 1e-6*want.Drops || math.Abs(got.Offered-want.Requests) > 1e-6*want.Requests {
 		t.Errorf("refused %g of %g, the replay drops %g of %g", got.Refused, got.Offered, want.Drops, want.Requests)
+	}
+}
+
+func TestACounterWithHoursIsThatOfTheHourOfTheWeek(t *testing.T) {
+	// 100/s for two hours; last week's hours gave 90 to the first and 60 to the
+	// second: 10 and 40 are refused, but for the bursts of 90 and 60, of which the
+	// second is gone already.
+	hours := &rlc.QuotaHours{From: monday.Add(-7 * 24 * time.Hour), Rates: make([]rlc.Rate, 168)}
+	hours.Rates[0], hours.Rates[1] = 90, 60
+	streams := []backtest.Stream{{History: level(100, 100), Counters: []int{0}}}
+	got := backtest.ReplayTogether(time.Minute, monday, monday.Add(2*time.Hour), streams, []backtest.Counter{{Limit: rlc.Limit{Rate: 100, Burst: 100}, Hours: hours}})
+	if want := (10+40)*3600.0 - 90; math.Abs(got.Refused-want) > 1e-6*want {
+		t.Errorf("refused %g, want %g", got.Refused, want)
 	}
 }
 

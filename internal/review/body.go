@@ -155,7 +155,7 @@ func Guards(svc *rlc.Service, changes []rlc.Change) []Guard {
 func isGuard(rule string) bool {
 	switch rule {
 	case "data", "evidence", "targets_unknown", "highest_of_week", "deadband", "rounding", "step", "step_up", "step_down",
-		"week_up", "week_down", "max_increase", "censored", "capacity_fit", "blast_gate", "floor", "contract", "invariants", "human_edit":
+		"week_up", "week_down", "max_increase", "hours", "censored", "capacity_fit", "blast_gate", "floor", "contract", "invariants", "human_edit":
 		return true
 	}
 	return false
@@ -176,10 +176,10 @@ func hardened(svc *rlc.Service, changes []rlc.Change) (n int) {
 	return n
 }
 
-// tightened are the changes that lower a limit or remove it.
+// tightened are the changes that lower a limit, also of an hour of the week.
 func tightened(rows []rlc.Change) (out []rlc.Change) {
 	for _, c := range rows {
-		if c.Old != nil && !c.Remove && c.New != nil && (c.New.Rate < c.Old.Rate || c.New.Burst < c.Old.Burst) {
+		if !c.Remove && policies.Lowers(&c) {
 			out = append(out, c)
 		}
 	}

@@ -41,8 +41,10 @@ func Title(service string, changes []rlc.Change) string {
 		case c.New == nil:
 		case c.New.Rate > c.Old.Rate:
 			up++
-		case c.New.Rate < c.Old.Rate:
+		case policies.LowersRate(&c):
 			down++
+		case raisesHours(&c):
+			up++
 		default:
 			other++
 		}
@@ -63,6 +65,12 @@ func Title(service string, changes []rlc.Change) string {
 	old, new := dropped(changes)
 	fmt.Fprintf(&b, " · est. drops %s → %s", old.share(), new.share())
 	return b.String()
+}
+
+// raisesHours reports whether a change raises an hour of the week.
+func raisesHours(c *rlc.Change) bool {
+	m, _ := policies.MovedHours(c)
+	return m.Higher > 0
 }
 
 // loss sums what a set of limits would have dropped.
@@ -170,7 +178,7 @@ func Risk(changes []rlc.Change) string {
 	cut, looks, down := 0, 0, 0
 	drops := false
 	for _, c := range changes {
-		lower := c.Old != nil && c.New != nil && c.New.Rate < c.Old.Rate
+		lower := policies.LowersRate(&c)
 		some := c.Backtest.New != nil && c.Backtest.New.Drops > 0
 		if lower {
 			down++
@@ -220,6 +228,9 @@ func risk(c rlc.Change) float64 {
 	if c.Old != nil && c.New != nil && c.Old.Rate > 0 {
 		fall = 1 - float64(c.New.Rate)/float64(c.Old.Rate)
 	}
+	if m, ok := policies.MovedHours(&c); ok {
+		fall = max(fall, m.Down)
+	}
 	switch {
 	case more > 0:
 		return 10 + more
@@ -259,10 +270,10 @@ func row(b *strings.Builder, c rlc.Change) {
 		key = escape.Code(c.Key.String())
 	}
 	if c.Old != nil {
-		old = limit(*c.Old, c.OldMode)
+		old = limit(*c.Old, c.OldMode, c.OldTimed.Hours)
 	}
 	if c.New != nil && !c.Remove {
-		new = limit(*c.New, c.NewMode)
+		new = limit(*c.New, c.NewMode, c.NewTimed.Hours)
 		switch {
 		case c.Old == nil:
 			delta = "new"
@@ -271,6 +282,7 @@ func row(b *strings.Builder, c rlc.Change) {
 		default:
 			delta = "0 %"
 		}
+		delta += hoursDelta(&c)
 	}
 	if c.Peak.Rate > 0 {
 		peak = number(float64(c.Peak.Rate)) + "/s " + c.Peak.At.UTC().Format("2006-01-02 15:04")
@@ -288,9 +300,25 @@ func row(b *strings.Builder, c rlc.Change) {
 		escape.Code(bucket), key, old, new, delta, peak, headroom, was.share(), is.share(), why)
 }
 
+// hoursDelta is how far the hours of the week move, "" where none does.
+func hoursDelta(c *rlc.Change) string {
+	m, _ := policies.MovedHours(c)
+	s := ""
+	if m.Lower > 0 {
+		s += fmt.Sprintf(", %d h to %+.0f %%", m.Lower, -100*m.Down)
+	}
+	if m.Higher > 0 {
+		s += fmt.Sprintf(", %d h to %+.0f %%", m.Higher, 100*m.Up)
+	}
+	return s
+}
+
 // limit renders a limit for a table.
-func limit(l rlc.Limit, m rlc.Mode) string {
+func limit(l rlc.Limit, m rlc.Mode, h *rlc.QuotaHours) string {
 	s := number(float64(l.Rate)) + "/s, burst " + strconv.FormatInt(int64(l.Burst), 10)
+	if h != nil {
+		s += ", " + policies.HoursText(h)
+	}
 	if m != "" {
 		s += ", " + string(m)
 	}

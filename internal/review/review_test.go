@@ -89,6 +89,35 @@ func TestTheTitleTellsRemovals(t *testing.T) {
 	}
 }
 
+func TestAReviewOfHoursSaysWhichFall(t *testing.T) {
+	c := change("search", 130, 130)
+	c.NewTimed.Hours = &rlc.QuotaHours{From: now, Rates: make([]rlc.Rate, 168)}
+	for i := range c.NewTimed.Hours.Rates {
+		c.NewTimed.Hours.Rates[i] = 130
+		if i%24 >= 12 {
+			c.NewTimed.Hours.Rates[i] = 117
+		}
+	}
+	c.Reasons = append(c.Reasons, rlc.Reason{Rule: "hours", Detail: "84 hours at most −10 % in 24 h", Rate: 130, Acted: true})
+	c.Backtest.New.Drops = 7
+	if got, want := Title("checkout", []rlc.Change{c}), "rlc(checkout): 1 quota ↓1 · est. drops 0.01 % → < 0.01 %"; got != want {
+		t.Errorf("title %q, want %q", got, want)
+	}
+	if got, want := Risk([]rlc.Change{c}), "Risk: look closely. 1 decrease would have dropped requests."; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	got := Body(rlc.Proposal{Changes: []rlc.Change{c}}, About{})
+	for _, want := range []string{
+		"| 130/s, burst 260 | 130/s, burst 260, 117 to 130/s by the hour | +0 %, 84 h to -10 % |",
+		"### Callers tightened\n\n- caller `search` in `callers/caller=search`: unchanged at 130/s; 117 to 130/s by the hour, 84 of 168 hours of the week lowered (−10 % at most)\n",
+		"- ✖ hours of the week: callers/caller=search: 84 hours at most −10 % in 24 h\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+}
+
 func TestRiskNamesTheWorst(t *testing.T) {
 	fall, drops, look := change("a", 200, 180), change("b", 200, 180), change("c", 100, 150)
 	drops.Backtest.New.Drops = 5
