@@ -40,6 +40,8 @@ type Store interface {
 	Days(ctx context.Context, id rlc.SeriesID, from, until time.Time) ([]rlc.SeriesDay, error)
 	// EachDay is Days one at a time; the day is valid until use returns.
 	EachDay(ctx context.Context, id rlc.SeriesID, from, until time.Time, use func(*rlc.SeriesDay) error) error
+	// EachDayOf is EachDay of several series, one after the other.
+	EachDayOf(ctx context.Context, ids []rlc.SeriesID, from, until time.Time, use func(*rlc.SeriesDay) error) error
 	SealedUntil(ctx context.Context, service string) (map[rlc.SeriesID]time.Time, error)
 }
 
@@ -99,6 +101,20 @@ type Reader struct {
 	mu       sync.Mutex
 	agreed   map[change]map[string]string // what a change of source was found to be
 	servings map[string]*sync.Mutex       // one reading of a service at a time
+	points   map[rlc.SeriesID]point       // what a reading found, for the next one
+}
+
+// point is a series' running 28-day 95 % point.
+type point struct {
+	rate rlc.Rate
+	at   time.Time // end of the window that it is of
+	had  [2]begun  // what the last days were begun with: read again, they are the same
+}
+
+// begun is a day and the running point before it.
+type begun struct {
+	day  time.Time
+	rate rlc.Rate
 }
 
 // New checks c and makes a Reader; nothing is sent.
@@ -127,7 +143,7 @@ func New(c Config) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Reader{cfg: c, http: h, api: v1.NewAPI(h), agreed: map[change]map[string]string{}, servings: map[string]*sync.Mutex{}}, nil
+	return &Reader{cfg: c, http: h, api: v1.NewAPI(h), agreed: map[change]map[string]string{}, servings: map[string]*sync.Mutex{}, points: map[rlc.SeriesID]point{}}, nil
 }
 
 // once is a selection of which replicas count once.
@@ -191,7 +207,15 @@ func (r *Reader) Stored(ctx context.Context, service, bucket string, key rlc.Key
 	if err != nil {
 		return rlc.History{}, err
 	}
-	return stat.Join(days, stepOf(days), from, until), nil
+	peaks, err := r.secondsOf(ctx, known[0].ID, from, until)
+	if err != nil {
+		return rlc.History{}, err
+	}
+	h := stat.Join(days, stepOf(days), from, until)
+	for i := range h.Hours {
+		h.Hours[i].Second = peaks[h.Hours[i].Start]
+	}
+	return h, nil
 }
 
 // stepOf finds the step of stored days: a full hour expects 1 h / step samples.

@@ -105,6 +105,7 @@ type reading struct {
 	free     [][]float64     // grids that no series uses
 	keys     []rlc.SeriesKey // room for those of a day, and its sketches
 	days     []rlc.SeriesDay
+	window   stat.Running          // of the series that is yielded
 	saved    map[rlc.SeriesID]bool // by name, in this reading
 	end      time.Time             // nothing from here on is sealed or kept: the first chunk that failed
 	problem  *rlc.HistoryProblem   // why
@@ -130,7 +131,9 @@ type series struct {
 	rlc.SeriesKey
 	sealed  time.Time // what was sealed before this reading
 	known   bool      // it was stored before
-	seeded  bool      // running holds the days before today
+	seeded  bool      // running holds the days before today, or point is known
+	point   *point    // found by the reading before; nil where running tells it
+	had     [2]begun  // the last days begun
 	running stat.Running
 	rates   []float64      // of the chunk at hand: NaN absent, negative unknown; nil without samples
 	begun   bool           // today has samples

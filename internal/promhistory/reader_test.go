@@ -675,3 +675,38 @@ func metricOf(labels map[string]string) model.Metric {
 	}
 	return m
 }
+
+// rows counts what the store decodes for a reader.
+type rowStore struct {
+	Store
+	rows int
+}
+
+func (s *rowStore) EachDay(ctx context.Context, id rlc.SeriesID, from, until time.Time, use func(*rlc.SeriesDay) error) error {
+	return s.Store.EachDay(ctx, id, from, until, func(d *rlc.SeriesDay) error {
+		s.rows++
+		return use(d)
+	})
+}
+
+// The next reading decodes a key's stored days once, for its history; what the
+// one before learned of them serves the new day. A reader that has just begun
+// decodes them twice.
+func TestTheNextReadingDecodesTheStoredDaysOnce(t *testing.T) {
+	w := newWorld(t, nil)
+	const keys, days = 10, 9
+	for i := range keys {
+		w.fill(rates(now.Add(-days*day), now, wave(100), "client", fmt.Sprint("c", i)))
+	}
+	counted := &rowStore{Store: w.reader.cfg.Store}
+	w.reader.cfg.Store = counted
+	s, p := service(callers()), profile()
+	w.read(s, p, now.Add(-day))
+	counted.rows = 0
+	w.read(s, p, now)
+	// Of each key ten calendar days, and three more where gaps are looked for;
+	// besides, the bucket as a whole and its days.
+	if most := keys*(days+1+3) + 2*(days+4); counted.rows > most {
+		t.Errorf("%d rows, at most %d", counted.rows, most)
+	}
+}

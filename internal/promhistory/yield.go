@@ -106,15 +106,22 @@ func (rd *reading) yield(ctx context.Context, yield func(rlc.Series) error) erro
 func (rd *reading) history(ctx context.Context, b *bucketState, s *series) (rlc.History, error) {
 	from := rd.req.Now.Add(-rd.req.Lookback)
 	var joined stat.Joined
+	rd.window.Reset()
 	err := rd.r.cfg.Store.EachDay(ctx, s.ID, from, rd.req.Now, func(d *rlc.SeriesDay) error {
 		if s.fresh != nil && d.Day.Equal(s.fresh.Day) {
 			d = s.fresh
 		}
 		joined.Add(d, from, rd.req.Now)
+		if s.point != nil {
+			rd.window.Add(*d)
+		}
 		return nil
 	})
 	if err != nil {
 		return rlc.History{}, err
+	}
+	if s.seeded {
+		rd.remember(s, &rd.window)
 	}
 	h := joined.History(rd.step, from, rd.req.Now)
 	if s.newest.After(h.Newest) {

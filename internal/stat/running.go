@@ -45,6 +45,10 @@ func (r *Running) Add(d rlc.SeriesDay) {
 		first++
 	}
 	r.days = slices.Delete(r.days, 0, first)
+	var used []float64 // room of a day before Reset
+	if n := len(r.days); n < cap(r.days) {
+		used = r.days[:n+1][n].kept
+	}
 	n := runningDay{day: d.Day, samples: len(d.Tail)}
 	for _, h := range d.Hours {
 		n.present += h.Present
@@ -52,9 +56,9 @@ func (r *Running) Add(d rlc.SeriesDay) {
 	if n.present == 0 {
 		return
 	}
-	n.kept = make([]float64, len(d.Tail))
-	for i, s := range d.Tail {
-		n.kept[i] = float64(s.Rate)
+	n.kept = slices.Grow(used[:0], len(d.Tail))
+	for _, s := range d.Tail {
+		n.kept = append(n.kept, float64(s.Rate))
 	}
 	n.bound()
 	if d.TailFloor > 0 {
@@ -62,6 +66,9 @@ func (r *Running) Add(d rlc.SeriesDay) {
 	}
 	r.days = append(r.days, n)
 }
+
+// Reset forgets all days and keeps their room.
+func (r *Running) Reset() { r.days, r.last = r.days[:0], 0 }
 
 // bound sorts a tail, and puts a long one into groups.
 func (d *runningDay) bound() {
