@@ -433,6 +433,9 @@ func (e *Enforcer) Ready() (reasons, notes []string) {
 	if l == nil {
 		reasons = append(reasons, "no snapshot yet: every request is admitted")
 	}
+	if note := e.loopNote(); note != "" {
+		notes = append(notes, note)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.refused != "" {

@@ -256,12 +256,14 @@ type configAnswer struct {
 	KillSwitches     []Switch   `json:"kill_switches,omitempty"` // those that are on
 	Overrides        []Override `json:"overrides,omitempty"`     // loaded last; some may be over
 	OverridesVersion string     `json:"overrides_version,omitempty"`
+
+	Loop *loopAnswer `json:"loop,omitempty"`
 }
 
 // showConfig answers /v1/config: the limits in force, of one service with
 // ?service=.
 func (e *Enforcer) showConfig(w http.ResponseWriter, r *http.Request) {
-	a := configAnswer{Name: e.config.Name, Zone: e.config.Zone, Region: e.config.Region, Buckets: []Live{}}
+	a := configAnswer{Name: e.config.Name, Zone: e.config.Zone, Region: e.config.Region, Buckets: []Live{}, Loop: e.loopAnswer()}
 	if l := e.loaded.Load(); l != nil {
 		v := l.snapshot.Version
 		a.Epoch, a.Version, a.Commit = v.Epoch, v.Number, l.snapshot.Commit

@@ -1,6 +1,7 @@
 package enforcer
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -62,6 +63,9 @@ func (r *ratio) ask(w *world, st *stage, at instant, n int64, peek bool, v *verd
 	if peek {
 		by = r.handle.Look(r.class, at.draw)
 	} else {
+		if r.handle.Local() {
+			w.parts[st.parts[0]].bucket.counts.fallbacks[byLoop].Add(1)
+		}
 		by = r.handle.Take(r.class, uint64(n), at.draw)
 	}
 	room := r.handle.Room()
@@ -133,6 +137,9 @@ func (e *Enforcer) byRatio(t *route, cost int64, at instant, d *Decision) bool {
 	if room < 0 {
 		return false
 	}
+	if a.handle.Local() {
+		t.quota.counts.fallbacks[byLoop].Add(1)
+	}
 	by := a.handle.Draw(a.class, uint64(cost*a.cost))
 	if by == loop.Admitted {
 		d.Bucket, d.Key = t.quota.Name, t.key
@@ -157,6 +164,44 @@ func (e *Enforcer) byRatio(t *route, cost int64, at instant, d *Decision) bool {
 	t.answer(d, live, asIf)
 	e.count(t, d.Outcome, live, asIf, at, cost)
 	return true
+}
+
+// loopSilent is from when on people should know that the loop is away: by then its
+// word has run out.
+const loopSilent = loop.TTL
+
+// loopNote is what people should know of the loop; "" for nothing.
+func (e *Enforcer) loopNote() string {
+	if e.config.Loop == nil {
+		return ""
+	}
+	switch s := e.config.Loop.State(); {
+	case s.Buckets == 0:
+		return ""
+	case !s.Talking:
+		return fmt.Sprintf("nothing was heard of the loop yet: %d of its buckets are token buckets here", s.Buckets)
+	case s.Silent > loopSilent:
+		return fmt.Sprintf("the loop is silent for %v: %d of its buckets are held to this enforcer's own share", s.Silent.Round(time.Second), s.Local)
+	default:
+		return ""
+	}
+}
+
+// loopAnswer is what /v1/config says of the loop.
+type loopAnswer struct {
+	Heard   bool    `json:"heard"`          // anything, ever
+	Silent  float64 `json:"silent_seconds"` // since it last was
+	Buckets int     `json:"buckets"`
+	Local   int     `json:"local"` // held to this enforcer's own share
+}
+
+// loopAnswer is nil without a loop.
+func (e *Enforcer) loopAnswer() *loopAnswer {
+	if e.config.Loop == nil {
+		return nil
+	}
+	s := e.config.Loop.State()
+	return &loopAnswer{s.Talking, s.Silent.Seconds(), s.Buckets, s.Local}
 }
 
 // classAlong is the priority of a caller's requests on the way from its quota bucket

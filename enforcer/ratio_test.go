@@ -3,6 +3,7 @@ package enforcer_test
 import (
 	"math"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -207,6 +208,45 @@ func TestACapsTiersArePrioritiesToo(t *testing.T) {
 			}
 		}
 		near(t, caller+" admitted", float64(got)/3000, want)
+	}
+}
+
+// Requests that the loop does not decide although it should are counted, and people
+// are told.
+func TestAnAbsentLoopIsSaid(t *testing.T) {
+	e, c := onLoop(t, "defaults: {mode: enforce}\nbuckets:\n"+ratioBucket)
+	fallen := func() string {
+		return metrics(t, e)[`rlc_enforcer_fallbacks_total{bucket="b",reason="loop",service="s"}`]
+	}
+	ask(e, 1, "s", search)
+	c.Tick(time.Second)
+	ask(e, 3, "s", search)
+	if n := fallen(); n != "" {
+		t.Errorf("%s fallbacks while the answer may still come", n)
+	}
+	c.Tick(4 * time.Second)
+	ask(e, 3, "s", search)
+	if n := fallen(); n != "3" {
+		t.Errorf("%q fallbacks without an answer, want 3", n)
+	}
+	if _, notes := e.Ready(); len(notes) != 1 || !strings.Contains(notes[0], "nothing was heard of the loop") {
+		t.Errorf("notes %v", notes)
+	}
+	c.Apply(told(1, map[string]float64{ratioName: 1}), 5*time.Second)
+	ask(e, 3, "s", search)
+	if _, notes := e.Ready(); fallen() != "3" || notes != nil {
+		t.Errorf("%q fallbacks while the loop decides, want 3; notes %v", fallen(), notes)
+	}
+	c.Tick(16 * time.Second)
+	ask(e, 2, "s", search)
+	if n := fallen(); n != "5" {
+		t.Errorf("%q fallbacks on a local share, want 5", n)
+	}
+	if _, notes := e.Ready(); len(notes) != 1 || !strings.Contains(notes[0], "silent for 11s: 1 of its buckets") {
+		t.Errorf("notes %v", notes)
+	}
+	if body := call(e, "GET", "/v1/config", "").Body.String(); !strings.Contains(body, `"loop":{"heard":true,"silent_seconds":11,"buckets":1,"local":1}`) {
+		t.Errorf("/v1/config says %s", body)
 	}
 }
 

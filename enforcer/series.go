@@ -186,6 +186,7 @@ type fallback int
 const (
 	byFull  fallback = iota // the bucket has no room for another counter
 	byPanic                 // the bucket was turned off
+	byLoop                  // the loop is silent
 	byStore                 // the shared store did not answer: the first of Reasons
 
 	fallbacks = byStore + reasons
@@ -197,6 +198,8 @@ func (f fallback) String() string {
 		return "counters_full"
 	case byPanic:
 		return "panic"
+	case byLoop:
+		return "loop"
 	}
 	return reason(f - byStore).String()
 }

@@ -223,8 +223,12 @@ func (e *Enforcer) ask(ctx context.Context, w *world, st *stage, at instant, cos
 		at = e.exact() // the loop was to decide alone, and has said nothing yet
 	}
 	set := st.set
-	if st.ratio != nil && !st.shared {
-		if heads := st.ratio.handle.Heads(); heads > 1 {
+	if st.ratio != nil {
+		heads := st.ratio.handle.Heads()
+		if heads > 0 && !peek {
+			w.parts[st.parts[0]].bucket.counts.fallbacks[byLoop].Add(1)
+		}
+		if heads > 1 && !st.shared {
 			set = e.byHead(w, st, heads)
 		}
 	}

@@ -174,7 +174,7 @@ const ackEvery = 5 * time.Second
 
 // joinLoop keeps the enforcer joined to its aggregator. With documents set it
 // takes snapshot and overrides from there.
-func joinLoop(ctx context.Context, e *enforcer.Enforcer, c loopwire.ClientConfig, documents bool) error {
+func joinLoop(ctx context.Context, e *enforcer.Enforcer, c loopwire.ClientConfig, documents bool, metrics prometheus.Registerer) error {
 	acks := make(chan struct{}, 1)
 	if documents {
 		c.OnDocument = func(d loopwire.Document) {
@@ -187,6 +187,9 @@ func joinLoop(ctx context.Context, e *enforcer.Enforcer, c loopwire.ClientConfig
 	}
 	client, err := loopwire.NewClient(c)
 	if err != nil {
+		return err
+	}
+	if err := metrics.Register(joinedCollector{client, c.Client}); err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
@@ -247,7 +250,7 @@ func (s *server) joinLoop() error {
 			return err
 		}
 	}
-	return joinLoop(s.ctx, s.enforcer, c, s.configDir == "" && s.redis == "")
+	return joinLoop(s.ctx, s.enforcer, c, s.configDir == "" && s.redis == "", s.registry)
 }
 
 // node names the process in its zone: a host may run several.

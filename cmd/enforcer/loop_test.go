@@ -59,10 +59,10 @@ func (o *output) String() string {
 	return o.buf.String()
 }
 
-// within polls until so, for at most 30 s.
+// within polls until so, for at most 60 s.
 func within(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	end := time.NewTimer(30 * time.Second)
+	end := time.NewTimer(60 * time.Second)
 	defer end.Stop()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -70,7 +70,7 @@ func within(t *testing.T, what string, so func() bool) {
 		select {
 		case <-tick.C:
 		case <-end.C:
-			t.Fatalf("not within 30 s: %s", what)
+			t.Fatalf("not within 60 s: %s", what)
 		}
 	}
 }
@@ -185,6 +185,9 @@ func TestServeOnTheLoop(t *testing.T) {
 	if m := get(t, "http://"+aggregator.address(t, "http")+"/metrics"); !strings.Contains(m, "rlc_loop_nodes 1\n") || !strings.Contains(m, "rlc_loop_controller_connected 1\n") {
 		t.Errorf("the aggregator's metrics:\n%s", m)
 	}
+	if m := get(t, url+"/metrics"); !strings.Contains(m, "\nrlc_loop_aggregator_connected 1\n") || !strings.Contains(m, "\nrlc_loop_local_buckets 0\n") || !strings.Contains(m, "\nrlc_loop_silent_seconds ") {
+		t.Errorf("the enforcer's metrics:\n%s", m)
+	}
 	writePolicy(t, dir, 100_000)
 	within(t, "the raised limit", func() bool {
 		s := state()
@@ -192,9 +195,12 @@ func TestServeOnTheLoop(t *testing.T) {
 	})
 	stop()
 	load.Wait()
-	server.end()
 	aggregator.end()
 	within(t, "the zone has left", func() bool { return len(state().Zones) == 0 })
+	within(t, "the enforcer says that it is on its own", func() bool {
+		return strings.Contains(get(t, url+"/metrics"), "\nrlc_loop_aggregator_connected 0\n") && strings.Contains(get(t, url+"/readyz"), "the loop is silent for")
+	})
+	server.end()
 }
 
 func TestLoopCommandsCheckTheirInput(t *testing.T) {

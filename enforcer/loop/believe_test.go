@@ -24,12 +24,12 @@ func newClaimant(others []float64, limit float64, trusted ...string) *claimant {
 	for _, r := range others {
 		load += r
 	}
-	if limit > 0 {
-		c.agg.Apply(order(1, Directive{Bucket: "a", Limit: limit, Keep: keepAll, Nodes: len(others), Load: load, Share: 1}), c.now)
-	}
 	for i, r := range others {
 		c.agg.Report(Report{Node: fmt.Sprint("other", i), Incarnation: 1, Seq: 1, At: c.now, Paths: []PathReport{
 			{Path: Path{"a"}, Since: time.Second, Offered: normalCount(uint64(r)), Dropped: []uint64{0}}}}, c.now)
+	}
+	if limit > 0 { // told last, so that none of the others is doubted
+		c.agg.Apply(order(1, Directive{Bucket: "a", Limit: limit, Keep: keepAll, Nodes: len(others), Load: load, Share: 1}), c.now)
 	}
 	return c
 }

@@ -143,6 +143,30 @@ func (c *Client) unpark(h *Handle) {
 // Untracked is how many handles were asked for beyond the bound.
 func (c *Client) Untracked() uint64 { return c.untracked.Load() }
 
+// ClientState is what a client hears of the loop.
+type ClientState struct {
+	Talking bool          // something was ever heard
+	Silent  time.Duration // since anything was heard
+	Buckets int           // that are counted
+	Local   int           // of them, held to this node's own share of the limit
+}
+
+// State is what is heard, as of the last tick.
+func (c *Client) State() ClientState {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := ClientState{Talking: c.talking, Buckets: len(c.buckets)}
+	if c.talking {
+		s.Silent = c.now - c.heard
+	}
+	for _, b := range c.buckets {
+		if b.local.on.Load() {
+			s.Local++
+		}
+	}
+	return s
+}
+
 // Connect begins an incarnation: counts of the reports to come start from the
 // last report, and Seq from 1. Call it when a stream to an aggregator opens.
 func (c *Client) Connect(incarnation uint64) {
@@ -203,7 +227,7 @@ func (c *Client) SetPeers(n int) {
 func (h *Handle) stand(now time.Duration, heads int) {
 	alone := 0
 	if now-h.report.began >= aloneAfter && slices.ContainsFunc(h.buckets(), func(b *bucket) bool { return !b.told }) {
-		alone = heads
+		alone = max(heads, 1)
 	}
 	h.heads.Store(int64(alone))
 }

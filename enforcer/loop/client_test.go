@@ -329,7 +329,7 @@ func TestAPathWithoutAWordIsSharedByHead(t *testing.T) {
 	got = append(got, heads(5*time.Second))
 	c.Apply(order(2, Directive{Bucket: "a", None: true}), 6*time.Second) // no limit is a word
 	got = append(got, heads(6*time.Second))
-	if want := []int{0, 0, 7, 40, 0}; !slices.Equal(got, want) {
+	if want := []int{0, 1, 7, 40, 0}; !slices.Equal(got, want) {
 		t.Errorf("among %v, want %v", got, want)
 	}
 	fresh := c.Handle(Path{"c"})
@@ -374,5 +374,28 @@ func TestDrawsKeepTheShare(t *testing.T) {
 		if mean, dev := handles*each*keep, math.Sqrt(handles*each*keep*(1-keep)); math.Abs(all-mean) > 6*dev {
 			t.Errorf("keep %g: %g of all, want %g ± %g", keep, all, mean, dev)
 		}
+	}
+}
+
+// A client says how long it has heard nothing, and how many buckets it holds to its
+// own share meanwhile.
+func TestAClientSaysThatTheLoopIsAway(t *testing.T) {
+	c := NewClient(ClientConfig{Node: "n"})
+	h := c.Handle(Path{"a"})
+	c.Tick(time.Second)
+	if s := c.State(); s != (ClientState{Buckets: 1}) || h.Local() {
+		t.Errorf("before a word: %+v, local %v", s, h.Local())
+	}
+	c.Apply(order(1, Directive{Bucket: "a", Limit: 100, Keep: Keep{0, 0, 0}, Nodes: 2}), 2*time.Second)
+	if k := h.Keep(Batch); k != MinKeep {
+		t.Errorf("%v of batch is kept at a word of 0, want %v", k, MinKeep)
+	}
+	c.Tick(11 * time.Second)
+	if s := c.State(); s != (ClientState{Talking: true, Silent: 9 * time.Second, Buckets: 1}) || h.Local() {
+		t.Errorf("while the word holds: %+v, local %v", s, h.Local())
+	}
+	c.Tick(13 * time.Second)
+	if s := c.State(); s != (ClientState{Talking: true, Silent: 11 * time.Second, Buckets: 1, Local: 1}) || !h.Local() {
+		t.Errorf("after it ran out: %+v, local %v", s, h.Local())
 	}
 }

@@ -158,9 +158,23 @@ func (h *Handle) Look(c Class, draw uint64) int {
 func (h *Handle) Directed() bool { return h.room.Load() >= 0 }
 
 // Heads is among how many nodes a path's limits are to be shared of which the loop
-// has said nothing for a while, though it was asked: this many are known. It is
-// 0 as long as an answer may still come.
+// has said nothing for a while, though it was asked: this many are known, this one
+// included. It is 0 as long as an answer may still come.
 func (h *Handle) Heads() int { return int(h.heads.Load()) }
+
+// Local reports whether a bucket of the path is held to this node's own share of its
+// limit, since the loop is silent.
+func (h *Handle) Local() bool {
+	if h.keep[Normal].Load() != 0 {
+		return false
+	}
+	for _, b := range h.buckets() {
+		if b.local.on.Load() {
+			return true
+		}
+	}
+	return false
+}
 
 // Room is how many requests the path's first bucket could take in the next
 // second beyond what is offered, as was last told; 0 where it is at its limit,

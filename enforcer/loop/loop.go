@@ -166,13 +166,13 @@ func sane(x float64) float64 {
 	return math.Min(x, maxLoad)
 }
 
-// saneKeep is k with every share inside 0 to 1; NaN keeps all.
+// saneKeep is k with every share inside MinKeep to 1; NaN keeps all.
 func saneKeep(k Keep) Keep {
 	for c := range k {
 		if !(k[c] <= 1) {
 			k[c] = 1
 		}
-		k[c] = max(k[c], 0)
+		k[c] = max(k[c], MinKeep)
 	}
 	return k
 }

@@ -84,8 +84,10 @@ type uplink[Up any] struct {
 	connects atomic.Uint64          // streams opened so far
 }
 
-// run keeps a stream open until ctx ends or next says errDone. It returns nil.
+// run keeps a stream open until ctx ends or next says errDone. It returns nil. Of
+// tries that fail in a row it warns once in complainEvery.
 func (u *uplink[Up]) run(ctx context.Context) error {
+	var said time.Time
 	for failures, at := 0, 0; ; failures++ {
 		heard, err := u.attempt(ctx, at)
 		u.up.Store(false)
@@ -100,7 +102,11 @@ func (u *uplink[Up]) run(ctx context.Context) error {
 			continue
 		}
 		u.hearRefusal(err)
-		u.log.Warn("the stream up broke", "address", u.addresses[at], "error", err)
+		level := slog.LevelDebug
+		if time.Since(said) >= complainEvery {
+			level, said = slog.LevelWarn, time.Now()
+		}
+		u.log.Log(ctx, level, "the stream up broke", "address", u.addresses[at], "error", err, "failures", failures+1)
 		at = (at + 1) % len(u.addresses)
 		select {
 		case <-time.After(pause(failures, rand.Int64N)):
