@@ -38,7 +38,7 @@ type Settler interface {
 	Set
 	// Settle charges every counter of the set with by tokens more than a Take
 	// at at did, or gives back where by is negative, as gcra.Limit.Settle has
-	// it. It asks nobody: a counter may be left with less than nothing, and
+	// it: where the request counted, however late this comes. It asks nobody: a counter may be left with less than nothing, and
 	// later requests wait for it, but it never has more tokens than its limit
 	// holds. At most as much as that Take charged is given back, and once.
 	Settle(ctx context.Context, at, by int64) error

@@ -108,6 +108,7 @@ func vectors(t *testing.T, o Options) {
 			for i, step := range v.Steps {
 				s := c.Set([]gcra.Charge{{Bucket: "b", Key: "k", Limit: limits[i]}})
 				if step.Settle != 0 {
+					take(t, s, step.At, 0) // so late it is
 					settle(t, s, step.Charged, step.Settle)
 					continue
 				}

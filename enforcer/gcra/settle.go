@@ -12,6 +12,10 @@ const overMost = 60
 // refill or its burst, whichever is more: later requests wait for it, so that
 // the rate holds in the long run.
 //
+// What is charged late counts where the request did: in its own window, which
+// may be over and then forgets it, or at its own entry of a log. In a bucket it
+// counts from then on, or, where the bucket was charged since, from there on.
+//
 // What is given back never mints: time has paid off a part of the charge since,
 // and only the rest is returned; a window that is over gets nothing, and the
 // next one is not given what belongs to it. Where at is later than the charge
@@ -34,32 +38,70 @@ func (l *Limit) Settle(s *State, at, by int64) {
 // maxCost bounds one charge, in tokens, so that sums fit.
 const maxCost = 1e11
 
-// charge adds by micro-tokens without asking.
+// charge adds by micro-tokens without asking. A request that took long lies far
+// back, which is no sign that the clock was set back.
 func (l *Limit) charge(s *State, at, by int64) {
+	now := max(at, s.At)
 	switch l.kind {
 	case FixedWindow:
-		l.fixedAt(s, at)
-		if s.End == 0 {
-			s.End = s.At + l.length
+		l.fixedAt(s, now)
+		switch {
+		case s.End == 0 && at == now:
+			s.End = at + l.length
+			s.Debt = by
+		case l.Rolls() && at >= s.End-l.length, !l.Rolls() && l.End(at) == s.End:
+			s.Debt = min(s.Debt+by, maxCost*micro)
 		}
-		s.Debt = min(s.Debt+by, maxCost*micro)
 	case SlidingWindow:
-		l.slidingAt(s, at)
-		s.Debt = min(s.Debt+by, maxCost*micro)
+		l.slidingAt(s, now)
+		switch l.End(at) {
+		case s.End:
+			s.Debt = min(s.Debt+by, maxCost*micro)
+		case s.End - l.length:
+			s.Prev = min(s.Prev+by, maxCost*micro)
+		}
 	case SlidingLog:
-		l.logAt(s, at)
-		s.At = max(s.At, at)
-		by = min(by, maxCost*micro-s.Debt)
-		s.Prev, s.Debt, s.End = s.Prev+by, s.Debt+by, s.At+l.length
+		l.chargeLog(s, at, by)
 	default:
 		if s.End|s.Prev != 0 {
-			l.bucketOf(s, at)
+			l.bucketOf(s, now)
 		}
-		s.Debt, s.At = l.refilled(s.Debt, s.At, at)
+		s.Debt, s.At = l.refilled(s.Debt, s.At, now)
 		most := max(l.earned(overMost*micro, maxCost*micro), l.burst)
 		over := min(max(s.Debt+by-l.burst, 0)+s.Prev, most)
 		s.Debt, s.Prev = min(s.Debt+by, l.burst), over
 	}
+}
+
+// chargeLog adds to what was entered at at: to the newest entry not after it.
+func (l *Limit) chargeLog(s *State, at, by int64) {
+	l.logAt(s, max(at, s.At))
+	if grain := l.Grain(); grain > 1 {
+		at = gridEnd(at-1, grain)
+	}
+	by = min(by, maxCost*micro-s.Debt)
+	if s.Debt == 0 {
+		s.At, s.Prev, s.Debt = max(at, s.At), by, by
+		s.End = s.At + l.length
+		return
+	}
+	entry := &s.Prev
+	if at < s.At {
+		i := len(s.Log) - 1
+		for i >= 0 && s.Log[i].At > at {
+			i--
+		}
+		switch {
+		case i >= 0:
+			entry = &s.Log[i].Cost
+		case at <= s.At-l.length:
+			return // it has slid out
+		case len(s.Log) > 0:
+			entry = &s.Log[0].Cost
+		}
+	}
+	*entry += by
+	s.Debt += by
 }
 
 // refund gives a bucket back what time has not paid off since at.

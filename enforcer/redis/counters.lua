@@ -36,6 +36,13 @@ end
 local settle, back = op == 'settle', op == 'settle' and n < 0
 local t = call('TIME')
 local now = t[1] * 1000000 + t[2]
+-- The time that a counter of a time is moved on to: what is charged late counts
+-- where the request did.
+local function moment(at)
+  if not settle then return now end
+  local latest = at > now and at or now
+  return third < latest and third or latest
+end
 local ok, alone = 1, #KEYS == 1
 local answers, put, life = not alone and {}, not alone and {}, not alone and {}
 
@@ -53,12 +60,13 @@ for i = 1, #KEYS do
     end
     local v = call('GET', key)
     if not v then
-      debt, fits = x4, fits and not back
+      debt, at, fits = x4, moment(now), fits and not back
     elseif #v == 16 then
       debt, at = unpack('>dd', v)
     elseif #v == 24 then
       debt, at, prev = unpack('>ddd', v)
     end
+    local time = moment(at)
     if not (debt >= 0) then debt = 0 elseif debt > x3 and not back then debt = x3 end
     if back then
       -- Back goes what time has not paid off between the charge and at.
@@ -70,7 +78,7 @@ for i = 1, #KEYS do
         if debt < 0 then debt = 0 end
       end
     end
-    local d = back and 0 or now - at
+    local d = back and 0 or time - at
     if d > 0 then
       local paid = x1 * d
       if x2 > 0 then
@@ -79,12 +87,12 @@ for i = 1, #KEYS do
       end
       -- A span too short for a millionth of a token is not used up.
       if paid > 0 then
-        debt, prev, at = debt + prev - paid, 0, now
+        debt, prev, at = debt + prev - paid, 0, time
         if debt < 0 then debt = 0 elseif debt > x3 then debt, prev = x3, debt - x3 end
       elseif debt == 0 then
-        at = now
+        at = time
       end
-    elseif -d > x5 then
+    elseif -d > x5 and not settle then
       at, reset = now, true -- the clock was set back
     end
 
@@ -116,17 +124,18 @@ for i = 1, #KEYS do
       and now < x5 and x5 < 2^53)) then
       return redis.error_reply('RLCINVALID window')
     end
-    local function edge(time)
-      if kind == 'c' then return time < x3 and x3 or time < x4 and x4 or x5 end
-      if kind == 'r' then return time + x2 end
-      return time - time % x2 + x2
+    local function edge(of)
+      if kind == 'c' then return of < x3 and x3 or of < x4 and x4 or x5 end
+      if kind == 'r' then return of + x2 end
+      return of - of % x2 + x2
     end
     local v = call('GET', key)
     if v and #v == 32 then
       debt, at, fin, prev = unpack('>dddd', v)
     else
-      fits = fits and not back
+      at, fits = moment(now), fits and not back
     end
+    local time = moment(at)
     if not (debt >= 0 and prev >= 0) then debt, prev = 0, 0 end
     if back then
       -- A window that is over gets nothing back.
@@ -137,9 +146,9 @@ for i = 1, #KEYS do
         prev = prev + n > 0 and prev + n or 0
       end
     end
-    if now > at and not back then
-      at = now
-    elseif at - now > 2 * x2 and at - now > 1e6 and not back then
+    if time > at and not back then
+      at = time
+    elseif at - now > 2 * x2 and at - now > 1e6 and not settle then
       -- The clock was set back: the debt belongs to the window of now.
       at, reset = now, true
       if debt > 0 then fin = edge(now) end
@@ -166,9 +175,15 @@ for i = 1, #KEYS do
       fits = fits or debt + n <= x1
     end
     refused = reset and not fits
+    local own = not back -- whether n belongs to the window in force
+    if settle and not back and time < at then
+      if kind == 'r' then own = fin ~= 0 and time >= fin - x2 else own = edge(time) == fin end
+      if kind == 's' and edge(time) == fin - x2 then prev = prev + n end
+      if prev > 1e11 then prev = 1e11 end
+    end
     if fits or reset then
       local after, close = debt, fin
-      if not (back or refused) then after = after + n end
+      if own and not refused then after = after + n end
       if after > 1e11 then after = 1e11 end
       if close == 0 then close = at + x2 end
       value = pack('>dddd', after, at, close, prev)

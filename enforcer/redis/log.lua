@@ -56,11 +56,27 @@ if op == 'settle' and n < 0 then
       break
     end
   end
+elseif op == 'settle' and debt > 0 then
+  -- More is added to it, too, unless it has slid out.
+  local charged, into = mark(third), size - 1
+  while into >= live do
+    local time, taken = entry(into)
+    local _, before = entry(into - 1)
+    if time <= charged and (taken > before or into == size - 1) then break end
+    into = into - 1
+  end
+  if into < live and charged > now - length then into = live end
+  if into >= live then
+    for k = into, size - 1 do
+      local time, taken = entry(k)
+      call('LSET', key, k, pack('>dd', time, taken + n))
+    end
+  end
 elseif op == 'settle' or debt + n <= requests then
   if op ~= 'peek' then
-    local time = op == 'settle' and math.min(third, now) or mark(now)
+    local time = mark(op == 'settle' and third < now and third or now)
     if time < at then time = at end
-    if size > live and (time == at or op == 'settle') then
+    if size > live and time == at then
       call('LSET', key, -1, pack('>dd', time, sum + n))
     else
       if size == 0 then call('RPUSH', key, pack('>dd', 0, 0)) end

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -62,6 +63,8 @@ func TestScriptsDecideAsGCRADoes(t *testing.T) {
 		now := time.Date(2026, 3, 28, 22, 0, 0, 0, time.UTC).UnixMicro() + rapid.Int64Range(0, 8e9).Draw(t, "start")
 		// Keys without traffic expire on the real clock, which stands still here.
 		var s gcra.State
+		type charge struct{ at, cost int64 }
+		var open []charge // not settled yet
 		for i := range rapid.IntRange(1, 25).Draw(t, "steps") {
 			now += rapid.OneOf(rapid.Int64Range(-2000, 3000), rapid.Int64Range(0, 3_000_000), rapid.Int64Range(0, 4e9), rapid.Just(int64(0))).Draw(t, "gap")
 			// A bucket that owes more than its burst is left to pay it here: over
@@ -74,12 +77,20 @@ func TestScriptsDecideAsGCRADoes(t *testing.T) {
 			}
 			set := c.Set([]gcra.Charge{{Bucket: "b", Key: key, Limit: l}})
 			if rapid.IntRange(0, 7).Draw(t, "settle") == 0 && !owing {
-				by := rapid.Int64Range(-6, 20).Draw(t, "by")
+				at, by := now, rapid.Int64Range(-6, 20).Draw(t, "by")
+				if len(open) > 0 && rapid.Bool().Draw(t, "late") {
+					n := rapid.IntRange(0, len(open)-1).Draw(t, "which")
+					at, by = open[n].at, max(by, -open[n].cost)
+					open = slices.Delete(open, n, n+1)
+				}
+				if kind == rlc.SlidingLog && at <= now-l.Length() {
+					continue // forgotten, unless the next step goes back before that
+				}
 				c.set(now)
-				if err := set.(enforcer.Settler).Settle(context.Background(), now-c.ahead.Load(), by); err != nil {
+				if err := set.(enforcer.Settler).Settle(context.Background(), at-c.ahead.Load(), by); err != nil {
 					t.Fatal(err)
 				}
-				l.Settle(&s, now, by)
+				l.Settle(&s, at, by)
 				continue
 			}
 			cost := rapid.Int64Range(0, 6).Draw(t, "cost")
@@ -90,6 +101,9 @@ func TestScriptsDecideAsGCRADoes(t *testing.T) {
 			next, v := l.Take(s, now, cost)
 			if cost > 0 && (v.OK || next.At < s.At) {
 				s = next // a refusal is remembered only where the clock was set back
+			}
+			if cost > 0 && v.OK {
+				open = append(open, charge{max(now, s.At), cost})
 			}
 			var want gcra.Tally
 			want.Add(0, v)
