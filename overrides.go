@@ -142,7 +142,7 @@ const (
 type KillSwitch struct {
 	Name   string    `json:"name"`
 	On     bool      `json:"on"`
-	Actor  string    `json:"actor"` // who set it last; the file's name where a file holds it
-	Reason string    `json:"reason"`
-	At     time.Time `json:"at"`
+	Actor  string    `json:"actor,omitempty"` // who set it last; the file's name where a file holds it
+	Reason string    `json:"reason,omitempty"`
+	At     time.Time `json:"at,omitzero"` // zero: it was never thrown
 }

@@ -42,8 +42,15 @@ says that this, or another guard, refuses.`,
 			if err := cl.do(c.Context(), http.MethodGet, servicePath(args[0])+"/history", query, nil, &h); err != nil {
 				return err
 			}
+			gone := 0
 			for _, d := range h.Diff.Differences {
 				fmt.Fprintln(c.OutOrStdout(), d.back())
+				if d.Old == nil && d.New != nil {
+					gone++
+				}
+			}
+			if gone > 0 {
+				fmt.Fprintf(c.ErrOrStderr(), "warning: %s would be gone: what they match would run without a limit\n", plural(gone, "quota"))
 			}
 			if only {
 				return nil

@@ -64,6 +64,7 @@ func Open(c Config) (*Server, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
+	c.Log = slog.New(quiet{c.Log.Handler()})
 	if c.QueryTimeout <= 0 {
 		c.QueryTimeout = 2 * time.Minute
 	}

@@ -10,6 +10,7 @@ import (
 	"hash/crc32"
 	"io"
 	"iter"
+	"log/slog"
 	"math"
 	"net"
 	"net/http"
@@ -611,4 +612,17 @@ func same(a, b any) bool {
 		return a == b || err1 == nil && err2 == nil && math.Abs(x-y) <= 1e-12*math.Abs(x)
 	}
 	return a == b
+}
+
+func TestTheEnginesDailyWorkIsLoggedForDebuggingOnly(t *testing.T) {
+	for level, want := range map[slog.Level]bool{slog.LevelInfo: false, slog.LevelDebug: true} {
+		var log bytes.Buffer
+		s := open(t, Config{Dir: t.TempDir(), Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: level}))})
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got := log.Len() > 0; got != want || strings.Contains(log.String(), "level=INFO") {
+			t.Errorf("at %v: %q", level, log.String())
+		}
+	}
 }
