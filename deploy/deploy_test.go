@@ -22,8 +22,10 @@ func read(t *testing.T, path string) string {
 
 func TestUnitsAreHardened(t *testing.T) {
 	for unit, start := range map[string]string{
-		"rlc.service":          "/usr/local/bin/rlc serve --config /etc/rlc/rlc.yaml --data %S/rlc",
-		"rlc-enforcer.service": "/usr/local/bin/enforcer serve --config-dir /etc/rlc/config --state %S/rlc-enforcer",
+		"rlc.service":            "/usr/local/bin/rlc serve --config /etc/rlc/rlc.yaml --data %S/rlc",
+		"rlc-enforcer.service":   "/usr/local/bin/enforcer serve --config-dir /etc/rlc/config --state %S/rlc-enforcer",
+		"rlc-controller.service": "/usr/local/bin/enforcer controller --state %S/rlc-controller",
+		"rlc-aggregator.service": "/usr/local/bin/enforcer aggregator",
 	} {
 		settings := map[string]string{}
 		section := ""
@@ -40,8 +42,11 @@ func TestUnitsAreHardened(t *testing.T) {
 				settings[section+name] = value
 			}
 		}
+		if state := strings.TrimSuffix(unit, ".service"); strings.Contains(start, "%S/"+state) != (settings["[Service]StateDirectory"] == state) {
+			t.Errorf("%s: state folder %q, started with %s", unit, settings["[Service]StateDirectory"], start)
+		}
 		for name, want := range map[string]string{
-			"ExecStart": start, "StateDirectory": strings.TrimSuffix(unit, ".service"), "DynamicUser": "yes",
+			"ExecStart": start, "DynamicUser": "yes",
 			"ProtectSystem": "strict", "NoNewPrivileges": "yes", "MemoryDenyWriteExecute": "yes",
 			"SystemCallFilter": "@system-service", "CapabilityBoundingSet": "", "Restart": "always",
 			"RestartPreventExitStatus": "3", "TimeoutStopSec": "20s",

@@ -254,7 +254,7 @@ func TestManifestsHoldTogether(t *testing.T) {
 			t.Errorf("%s: no service account %q", name, w.Template.Spec.ServiceAccountName)
 		}
 	}
-	if len(pods) != 2 {
+	if len(pods) != 4 {
 		t.Errorf("workloads: %v", pods)
 	}
 	for _, o := range all["Service"] {
