@@ -179,7 +179,7 @@ func (s *server) quotaPage(v *visit, t *truth, r *row) error {
 			return err
 		}
 		view.Resolve = "1 h, highest step of " + stepText(history.Step) + " kept"
-		view.Sight = sight(history.Step)
+		view.SightName, view.Sight = seconds(v, history)
 		view.Days = days(v, history)
 		if view.WhatIf, err = whatIf(v, r, history); err != nil {
 			return err
@@ -259,7 +259,7 @@ func quotaVerdict(t *truth, r *row) []ui.Part {
 	limit := r.force()
 	if limit == nil {
 		if r.proposed != nil {
-			return []ui.Part{{Text: "A first limit of "}, {Text: limitText(r.proposed) + " req/s", Bold: true}, {Text: " waits in "}, {Text: "a review", URL: proposalURL(r.proposal)}, {Text: "."}}
+			return append([]ui.Part{{Text: "A first limit of "}, {Text: limitText(r.proposed) + " req/s", Bold: true}, {Text: " waits in "}, {Text: "a review", URL: proposalURL(r.proposal)}, {Text: "."}}, thin(r)...)
 		}
 		return []ui.Part{{Text: "No limit yet: requests are admitted and counted."}}
 	}
@@ -284,6 +284,16 @@ func quotaVerdict(t *truth, r *row) []ui.Part {
 }
 
 // liveVerdict says what the enforcers counted in the last 24 h; nothing where
+// thin says how sure a first limit is that rests on less than two weeks: the
+// range that it may come to, from the highest step seen up to it.
+func thin(r *row) []ui.Part {
+	c := r.change
+	if c == nil || c.ValidDays >= 14 || c.Peak.Rate <= 0 || c.Peak.Rate >= r.proposed.Rate {
+		return nil
+	}
+	return []ui.Part{{Text: " Low confidence: " + trim(c.ValidDays, 1) + " days were seen, so that the right number lies anywhere from " + rate(float64(c.Peak.Rate)) + ", the highest step so far, to that."}}
+}
+
 // no request came or none was over the limit.
 func liveVerdict(c rlc.Count) []ui.Part {
 	say := func(n float64, how string) []ui.Part {
@@ -307,6 +317,33 @@ func atLeast(b *rlc.Backtest) string {
 }
 
 func noChart(t *truth, r *row, err error) *ui.Empty {
+// seconds says what is known of peaks shorter than a step, and what it is
+// called: the highest second that enforcers counted, or that there is none.
+func seconds(v *visit, h rlc.History) (name, text string) {
+	var since, at time.Time
+	highest := rlc.Rate(0)
+	for _, x := range h.Hours {
+		if x.Second <= 0 {
+			continue
+		}
+		if since.IsZero() {
+			since = x.Start
+		}
+		if x.Second > highest {
+			highest, at = x.Second, x.Start
+		}
+	}
+	blind := sight(h.Step)
+	if since.IsZero() {
+		return "Blind spot", blind
+	}
+	text = "at most " + rate(float64(highest)) + " req/s, in the hour of " + v.time(at).Text + ", as enforcers counted."
+	if blind != "" && since.After(h.Hours[0].Start) {
+		text += " Before " + v.time(since).Text + " nobody counted seconds: peaks below " + stepText(h.Step) + " are not visible there."
+	}
+	return "Highest second", text
+}
+
 	e := &ui.Empty{Title: "No history is stored for this quota", Reason: "The chart is drawn from what the last run read. Nothing has been read for it yet.", Fix: ui.Link{Text: "Runs", URL: "/runs"}}
 	if err != nil && !errors.Is(err, rlc.ErrNotFound) {
 		e.Title, e.Reason = "The stored history cannot be read", plain(err)+"."

@@ -20,6 +20,7 @@ var (
 	Signed   = signed
 	Plain    = plain
 	Headroom = headroom
+	Axis     = axis
 )
 
 // OpenAPI is the API's description.

@@ -122,6 +122,7 @@ var done = map[string]string{
 	"rejected":  "Rejected. The reason is recorded.",
 	"verdict":   "Recorded. The next run follows your word.",
 	"snoozed":   "Snoozed. It comes back in 7 days.",
+	"woken":     "Woken. It is on the list again.",
 	"onboarded": "Committed, all in shadow. A run reads its history now; its limits appear here for review.",
 	"imported":  "Committed, all in shadow. The service stands here within a minute; a run reads its history then.",
 	"asked":     "Asked. The owners see it on the overview and on their service's page.",

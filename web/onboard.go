@@ -55,6 +55,15 @@ func (l FirstLimit) confidence() ui.Sign {
 	return ui.Sign{Level: "warn", After: "low"}
 }
 
+// suggested is the limit, or below two weeks of history the range that it may
+// come to: from the highest step seen up to it.
+func (l FirstLimit) suggested() string {
+	if l.Limit == nil || l.Days >= 14 || l.Peak <= 0 || l.Limit.Rate <= l.Peak {
+		return limitText(l.Limit)
+	}
+	return rate(float64(l.Peak)) + "–" + limitText(l.Limit)
+}
+
 // lookPatience is how long history may take: the rest of patience is for the
 // page that says what was seen by then.
 const lookPatience = patience * 3 / 4
@@ -106,7 +115,7 @@ func (s *server) onboard(v *visit) error {
 		if c.Level == "good" {
 			sure++
 		}
-		view.Grid.Rows = append(view.Grid.Rows, []ui.Cell{{Text: quotaName(l.Bucket, l.Key)}, {Text: rate(float64(l.Peak))}, {Text: count(float64(l.Days))}, {Text: percent(float64(l.Coverage))}, {Text: limitText(l.Limit)}, {Text: c.After}, {Text: l.Why}})
+		view.Grid.Rows = append(view.Grid.Rows, []ui.Cell{{Text: quotaName(l.Bucket, l.Key)}, {Text: rate(float64(l.Peak))}, {Text: count(float64(l.Days))}, {Text: percent(float64(l.Coverage))}, {Text: l.suggested()}, {Text: c.After}, {Text: l.Why}})
 	}
 	view.Verdict = []ui.Part{{Text: name + " gets " + rate(float64(seen.Rate)) + " req/s and has no limit. "}, {Text: each, Bold: true}, {Text: " fits its traffic (" + seen.Why + "): " + plural(len(seen.Limits), "quota", "quotas") + ", " + count(float64(sure)) + " of them with high confidence."}}
 	for _, d := range seen.Doubts {

@@ -12,7 +12,7 @@ import (
 )
 
 // overview is /: a verdict in words, then what waits for a person. It reads
-// at most ten short lists, whatever the number of services.
+// short lists only, as many however many services there are.
 func (s *server) overview(v *visit) error {
 	ctx := v.ctx()
 	f, err := s.frame(v, "Overview", "overview")

@@ -137,6 +137,7 @@ func (s *server) proposal(v *visit) error {
 		CSV:     proposalURL(p.ID) + ".csv", JSON: proposalURL(p.ID) + ".json",
 		Steps: proposalSteps(p), Guards: guardSigns(svc, changes), Timeline: timeline(v, p),
 	}
+	view.Edit = "Another number? Commit it to the branch " + p.Branch + " in the config repository: runs leave a branch with a person's commit alone. Or write limit: into the bucket's policy.yaml, and no run computes it any more."
 	view.Facts = []string{"run " + p.RunID + " · base " + p.Base, "branch " + p.Branch + " · commit " + p.Commit + " · content " + p.Content}
 	var oldSum, newSum float64
 	for _, c := range changes {

@@ -173,11 +173,8 @@ func (s *server) shadow(v *visit) error {
 	if err != nil {
 		return err
 	}
-	all := tri.awake()
-	asleep := len(sh.episodes) - len(all)
-	if v.r.URL.Query().Get("snoozed") == "show" {
-		all = sh.episodes
-	}
+	all := tri.shown(v)
+	asleep := len(sh.episodes) - len(tri.awake())
 	t := sh.truth
 	view := ui.Shadow{
 		Head: s.serviceHead(t, "Service", ui.Link{Text: name, URL: serviceURL(name)}, "shadow"), Name: name, Tabs: s.tabs(t, "shadow"),
@@ -196,6 +193,7 @@ func (s *server) shadow(v *visit) error {
 	view.Verdict = shadowVerdict(sh, diverging)
 	view.Until, view.Compared = v.timeAs(sh.now, "15:04:05"), v.time(sh.at)
 	view.Live, view.NoLive = liveRows(name, sh), noLive(name, sh)
+	view.LiveCSV, view.CompareCSV = serviceURL(name)+"/shadow.csv?table=live", serviceURL(name)+"/shadow.csv?table=compare"
 	if rest := len(sh.counted) - len(view.Live); rest > 0 {
 		view.LiveRest = "and " + plural(rest, "quota", "quotas") + " with fewer"
 	}
@@ -373,6 +371,9 @@ func shadowVerdict(sh *shadowed, diverging int) []ui.Part {
 	return say
 }
 
+// shadowCSV is /services/{service}/shadow.csv: the episodes that the page
+// lists, or with ?table=live or ?table=compare one of the tables above them,
+// whole.
 func (s *server) shadowCSV(v *visit) error {
 	name := v.r.PathValue("service")
 	sh, err := s.gatherShadow(v.ctx(), name)
@@ -384,10 +385,40 @@ func (s *server) shadowCSV(v *visit) error {
 		return err
 	}
 	var rows [][]string
-	for _, e := range cut(sh.episodes, page) {
-		rows = append(rows, []string{e.Bucket, e.Key.String(), stamp(e.From), stamp(e.Until), float(float64(e.Peak)), float(float64(e.Limit)), whole(e.Drops), float(float64(e.Share))})
+	switch v.r.URL.Query().Get("table") {
+	case "live":
+		if sh.liveErr != nil {
+			return sh.liveErr
+		}
+		for _, c := range sh.counted {
+			rows = append(rows, []string{c.Bucket, c.Key.String(), whole(c.Offered), whole(c.VirtualDrops), float(share(c.VirtualDrops, c.Offered))})
+		}
+		return sheet(v, name+"-shadow-live", []string{"bucket", "key", "offered_24h", "virtual_drops_24h", "share"}, rows)
+	case "compare":
+		if err := s.compare(v.ctx(), sh); err != nil {
+			return err
+		}
+		for _, q := range sh.quotas {
+			apart, young := q.reading()
+			off := float(apart)
+			if young {
+				off = ""
+			}
+			rows = append(rows, []string{q.row.name, q.row.key.String(), whole(q.backtest), whole(q.counted.VirtualDrops), whole(q.counted.Offered), off})
+		}
+		return sheet(v, name+"-shadow-compare", []string{"bucket", "key", "backtest_drops", "counted_virtual_drops", "counted_offered", "apart"}, rows)
+	case "":
+	default:
+		return invalid("table must be live or compare, or be left out")
 	}
-	return sheet(v, name+"-shadow", []string{"bucket", "key", "from", "until", "peak", "limit", "virtual_drops", "share"}, rows)
+	tri, err := s.triage(v.ctx(), sh)
+	if err != nil {
+		return err
+	}
+	for _, e := range cut(tri.shown(v), page) {
+		rows = append(rows, []string{e.Bucket, e.Key.String(), stamp(e.From), stamp(e.Until), float(float64(e.Peak)), float(float64(e.Limit)), whole(e.Drops), float(float64(e.Share)), tri.cause(e), tri.word(v, e)})
+	}
+	return sheet(v, name+"-shadow", []string{"bucket", "key", "from", "until", "peak", "limit", "virtual_drops", "share", "likely_cause", "verdict"}, rows)
 }
 
 func stamp(t time.Time) string {

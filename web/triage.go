@@ -11,8 +11,9 @@ import (
 	"github.com/openrlc/rlc/web/ui"
 )
 
-// snoozeAct is a row of the audit log that keeps an episode off the page: its
-// object is the quota's page, its detail "FROM until UNTIL: REASON".
+// snoozeAct is a row of the audit log that keeps an episode off the page, until
+// its own time or a newer row's: its object is the quota's page, its detail
+// "FROM until UNTIL: REASON". One that is woken has its own time for UNTIL.
 const snoozeAct = "verdict.snooze"
 
 // snoozed is how long an episode stays off the page, unless somebody asks.
@@ -41,14 +42,21 @@ func (s *server) triage(ctx context.Context, sh *shadowed) (*triage, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range rows {
+	seen := map[string]bool{}
+	for _, e := range rows { // the newest first: it counts
 		u, err := url.Parse(e.Object)
 		from, rest, _ := strings.Cut(e.Detail, " until ")
 		until, _, _ := strings.Cut(rest, "Z: ")
 		back, err2 := time.Parse(time.RFC3339, until+"Z")
-		if path, ok := strings.CutPrefix(e.Object, serviceURL(name)+"/buckets/"); err == nil && err2 == nil && ok && u.EscapedPath() != "" && back.After(s.Now()) {
-			t.asleep[bucketURL("", "", nil)+path+" "+from] = back
+		path, ok := strings.CutPrefix(e.Object, serviceURL(name)+"/buckets/")
+		if err != nil || err2 != nil || !ok || u.EscapedPath() == "" {
+			continue
 		}
+		id := bucketURL("", "", nil) + path + " " + from
+		if !seen[id] && back.After(s.Now()) {
+			t.asleep[id] = back
+		}
+		seen[id] = true
 	}
 	return t, nil
 }
@@ -68,8 +76,8 @@ func (t *triage) word(v *visit, e rlc.Episode) string {
 			}
 		}
 	}
-	if back, ok := t.asleep[episodeID(e.Bucket, e.Key, e.From)]; ok && out == "" {
-		out = "snoozed until " + v.time(back).Text
+	if back, ok := t.asleep[episodeID(e.Bucket, e.Key, e.From)]; ok {
+		out = strings.TrimPrefix(out+"; snoozed until "+v.time(back).Text, "; ")
 	}
 	return out
 }
@@ -82,6 +90,15 @@ func (t *triage) awake() (out []rlc.Episode) {
 		}
 	}
 	return out
+}
+
+// shown are the episodes that the page lists: those awake, or all where the
+// address asks for them.
+func (t *triage) shown(v *visit) []rlc.Episode {
+	if v.r.URL.Query().Get("snoozed") == "show" {
+		return t.episodes
+	}
+	return t.awake()
 }
 
 // cause is what most likely made an episode, from what is known: declared
@@ -136,6 +153,7 @@ func (t *triage) row(v *visit, name string, e rlc.Episode) ui.EpisodeRow {
 		if len(e.Key) > 0 {
 			row.Post += "?key=" + query(e.Key.String())
 		}
+		_, row.Asleep = t.asleep[episodeID(e.Bucket, e.Key, e.From)]
 		row.FromRaw, row.UntilRaw = e.From.UTC().Format(time.RFC3339), e.Until.UTC().Format(time.RFC3339)
 	}
 	return row
@@ -150,7 +168,7 @@ var verdictWords = map[string]string{
 
 // formEpisode is a verdict button. Raise counts the window as traffic, so that
 // it is not cleaned away; keep and exclude leave it out of history, so that it
-// raises nothing, and differ in what people read; snooze changes no run.
+// raises nothing, and differ in what people read; snooze and wake change no run. The last word counts.
 func (s *server) formEpisode(v *visit) error {
 	if err := form(v); err != nil {
 		return err
@@ -168,9 +186,13 @@ func (s *server) formEpisode(v *visit) error {
 	reason := strings.TrimSpace(v.r.PostFormValue("reason"))
 	word := v.r.PostFormValue("verdict")
 	to := serviceURL(name) + "/shadow"
-	if word == "snooze" {
+	if word == "snooze" || word == "wake" {
+		back := s.Now().Add(snoozed)
+		if word == "wake" {
+			back = s.Now()
+		}
 		if reason == "" {
-			reason = "put off"
+			reason = map[string]string{"snooze": "put off", "wake": "no longer put off"}[word]
 		}
 		if reason, err = reasonOf(reason, ""); err != nil {
 			return err
@@ -182,15 +204,15 @@ func (s *server) formEpisode(v *visit) error {
 		if t.service == nil || t.service.Bucket(bucket) == nil {
 			return missing("bucket", bucket)
 		}
-		e := rlc.AuditEntry{At: s.Now().UTC(), Actor: v.who.name, Action: snoozeAct, Object: bucketURL(name, bucket, key), Detail: stamp(from) + " until " + stamp(s.Now().Add(snoozed)) + ": " + reason}
+		e := rlc.AuditEntry{At: s.Now().UTC(), Actor: v.who.name, Action: snoozeAct, Object: bucketURL(name, bucket, key), Detail: stamp(from) + " until " + stamp(back) + ": " + reason}
 		if err := s.Identities.AddAudit(v.ctx(), e); err != nil {
 			return err
 		}
-		return v.back(to, "snoozed")
+		return v.back(to, map[string]string{"snooze": "snoozed", "wake": "woken"}[word])
 	}
 	text, ok := verdictWords[word]
 	if !ok {
-		return invalid("verdict must be raise, keep, exclude or snooze")
+		return invalid("verdict must be raise, keep, exclude, snooze or wake")
 	}
 	if reason != "" {
 		text += "; " + reason

@@ -73,6 +73,14 @@ func TestVerdictButtonsFeedTheNextRun(t *testing.T) {
 	if !strings.Contains(see("/services/checkout/shadow?snoozed=show"), "snoozed until 9 Dec 06:04") {
 		t.Error("a snoozed episode is not shown when asked for")
 	}
+	form.Set("verdict", "wake")
+	form.Set("reason", "misclick")
+	if code := send(action, form); code != http.StatusSeeOther {
+		t.Fatalf("wake: %d", code)
+	}
+	if page := see("/services/checkout/shadow"); strings.Contains(page, "is snoozed") {
+		t.Error("a woken episode is still put off")
+	}
 	form.Set("verdict", "other")
 	if code := send(action, form); code < 400 {
 		t.Errorf("another word: %d", code)

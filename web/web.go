@@ -44,6 +44,9 @@ type Truths interface {
 // History is what pages read of past and present traffic.
 type History interface {
 	Stored(ctx context.Context, service, bucket string, key rlc.Key, from, until time.Time) (rlc.History, error)
+	// StoredEach is Stored of many quotas, given by ID, in a few statements:
+	// those that have hours, in no order, without their one-second peaks.
+	StoredEach(ctx context.Context, service string, quotas []string, from, until time.Time, use func(quota string, h rlc.History) error) error
 	Counts(ctx context.Context, service string, window time.Duration, now time.Time) ([]rlc.Count, error)
 }
 

@@ -77,10 +77,19 @@ func windowOf(text string) (rlc.Window, error) {
 	return rlc.Window{From: a, Until: b}, nil
 }
 
-// policyChoice is the choice that comes nearest to what a bucket's policy does.
+// defaultHeadroom is what policies add where the configuration is silent and
+// the evidence is not fine.
+const defaultHeadroom = 0.3
+
+// policyChoice is the choice that comes nearest to what a bucket's policy does:
+// predictive stands for 99 % of the steps, every other one for the highest that
+// counts.
 func policyChoice(r *row) backtest.Choice {
-	c := backtest.Choice{Stat: backtest.StatP999, Headroom: 0.3, Floor: 1, Seconds: 2}
+	c := backtest.Choice{Stat: backtest.StatMax, Headroom: defaultHeadroom, Floor: 1, Seconds: 2}
 	if r.bucket != nil && r.bucket.Policy != nil {
+		if r.bucket.Policy.Kind == "predictive" {
+			c.Stat = backtest.StatP99
+		}
 		if h, ok := r.bucket.Policy.Params["headroom"].(float64); ok && h >= 0 && h <= 10 {
 			c.Headroom = h
 		}
@@ -110,16 +119,16 @@ func whatIf(v *visit, r *row, h rlc.History) (*ui.WhatIf, error) {
 		return nil, err
 	}
 	view := whatIfForm(a)
-	view.Hidden = []ui.Field{{Name: "key", Value: r.key.String()}}
+	if len(r.key) > 0 {
+		view.Hidden = []ui.Field{{Name: "key", Value: r.key.String()}}
+	}
 	for _, name := range []string{"from", "to"} { // the chart's window stays
 		if text := v.r.URL.Query().Get(name); text != "" {
 			view.Hidden = append(view.Hidden, ui.Field{Name: name, Value: text})
 		}
 	}
-	if len(r.key) == 0 {
-		view.Hidden = nil
-	}
 	view.Exclude = picks(v, r, a)
+	view.Live, view.Sheets = whatIfURLs(v, r)
 	limit, atMost, b, points, ok := whatIfOf(h, a)
 	if !ok {
 		view.Empty = &ui.Empty{Title: "Nothing is left to ask about", Reason: "No hour of the window has a sample that is not left out.", Fix: ui.Link{Text: "The policy's own choice", URL: v.r.URL.Path + "?key=" + query(r.key.String())}}
@@ -266,15 +275,17 @@ func frontier(points []backtest.Point, at float64, share rlc.Ratio, sum bool) *u
 	for _, p := range points {
 		most = max(most, float64(p.Share))
 	}
-	if most == 0 {
-		most = 0.0001
+	ticks := 5
+	if most == 0 { // flat, at the foot: no share above it means anything
+		most, ticks = 1, 1
 	}
 	x := func(h float64) string { return coord(44 + min(h/last, 1)*468) }
 	y := func(s float64) string { return coord(150 - s/most*130) }
 	f := &ui.Frontier{Label: "Share of requests dropped by headroom: " + percent(float64(points[0].Share)) + " without, " + percent(float64(points[len(points)-1].Share)) + " at " + percent(last)}
-	for i := range 5 {
+	texts := axis(most, ticks)
+	for i := range ticks {
 		s := most * float64(i) / 4
-		f.Grid = append(f.Grid, ui.Tick{D: "M44 " + y(s) + "H520", Y: y(s), TextY: coord(150 - s/most*130 + 4), Text: percent(s)})
+		f.Grid = append(f.Grid, ui.Tick{D: "M44 " + y(s) + "H520", Y: y(s), TextY: coord(150 - s/most*130 + 4), Text: texts[i]})
 	}
 	for i := range 7 {
 		h := last * float64(i) / 6
@@ -308,6 +319,26 @@ func frontier(points []backtest.Point, at float64, share rlc.Ratio, sum bool) *u
 		f.RateLabel = "Limit, req/s"
 	}
 	return f
+}
+
+// axis labels n ticks from 0 to a share, in quarters of it, with as many digits
+// as tell each within a twentieth of the step between them.
+func axis(most float64, n int) []string {
+	step, digits := most/4*100, 0
+	off := func(x float64) bool {
+		p := math.Pow(10, float64(digits))
+		return math.Abs(math.Round(x*p)/p-x) > step/20
+	}
+	out := make([]string, n)
+	for i := range out {
+		for digits < 9 && off(step*float64(i)) {
+			digits++
+		}
+	}
+	for i := range out {
+		out[i] = strconv.FormatFloat(step*float64(i), 'f', digits, 64) + "\u00a0%"
+	}
+	return out
 }
 
 // whatIfJSON answers a choice as the API does.

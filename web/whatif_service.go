@@ -2,7 +2,6 @@ package web
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -20,9 +19,10 @@ import (
 // and the statistics of each series. It holds at most mostFleetKeys series, the
 // services that were asked last.
 type fleets struct {
-	mu    sync.Mutex
-	byID  map[string]*fleet
-	order []string // the oldest question first
+	mu      sync.Mutex
+	byID    map[string]*fleet
+	order   []string                 // the oldest question first
+	reading map[string]chan struct{} // services that somebody reads now; closed at its end
 }
 
 // A frontier of four weeks of minutes takes about 65 KB.
@@ -43,41 +43,91 @@ type fleetKey struct {
 	values map[string]backtest.Prepared // by stat and window
 }
 
-// fleetOf reads and prepares a service's series, or finds them.
+// fleetOf finds a service's prepared series, or reads them. Who asks while
+// another reads the same service waits for that; other services do not.
 func (s *server) fleetOf(ctx context.Context, t *truth) (*fleet, error) {
-	s.fleets.mu.Lock()
-	defer s.fleets.mu.Unlock()
 	now := s.Now().UTC()
-	var newest time.Time
-	for i := range t.rows {
-		if c := t.rows[i].change; c != nil && c.At.After(newest) {
-			newest = c.At
+	run, hour := newestRun(t), now.Truncate(time.Hour)
+	f := &s.fleets
+	for {
+		f.mu.Lock()
+		if one := f.byID[t.name]; one != nil && one.run.Equal(run) && one.hour.Equal(hour) {
+			f.mu.Unlock()
+			return one, nil
+		}
+		wait := f.reading[t.name]
+		if wait == nil {
+			break
+		}
+		f.mu.Unlock()
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
 	}
-	if f := s.fleets.byID[t.name]; f != nil && f.run.Equal(newest) && f.hour.Equal(now.Truncate(time.Hour)) {
-		return f, nil
+	done := make(chan struct{})
+	if f.reading == nil {
+		f.reading = map[string]chan struct{}{}
 	}
-	f := &fleet{run: newest, hour: now.Truncate(time.Hour)}
+	f.reading[t.name] = done
+	f.mu.Unlock()
+
+	one, err := s.readFleet(ctx, t, now)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.reading, t.name)
+	close(done)
+	if err != nil {
+		return nil, err
+	}
+	one.run, one.hour = run, hour
+	f.keep(t.name, one)
+	return one, nil
+}
+
+func newestRun(t *truth) (at time.Time) {
+	for i := range t.rows {
+		if c := t.rows[i].change; c != nil && c.At.After(at) {
+			at = c.At
+		}
+	}
+	return at
+}
+
+// readFleet reads and prepares a service's series.
+func (s *server) readFleet(ctx context.Context, t *truth, now time.Time) (*fleet, error) {
+	f := &fleet{}
+	byID := map[string]*row{}
+	var ids []string
 	for i := range t.rows {
 		r := &t.rows[i]
-		if r.bucket == nil || r.bucket.Role == rlc.CapRole {
-			continue
-		}
-		if len(f.keys) >= mostFleetKeys {
+		switch {
+		case r.bucket == nil || r.bucket.Role == rlc.CapRole:
+		case len(ids) >= mostFleetKeys:
 			f.left++
-			continue
+		default:
+			byID[r.seriesID()] = r
+			ids = append(ids, r.seriesID())
 		}
-		h, err := s.stored(ctx, t, r, now)
-		if err != nil && !errors.Is(err, rlc.ErrNotFound) {
-			return nil, err
-		}
-		if len(h.Hours) == 0 {
-			f.without++
-			continue
-		}
-		f.keys = append(f.keys, prepareKey(r, h))
 	}
-	s.fleets.keep(t.name, f)
+	ready := map[string]fleetKey{}
+	err := s.History.StoredEach(ctx, t.name, ids, now.Add(-window).Truncate(time.Hour), now, func(id string, h rlc.History) error {
+		if len(h.Hours) > 0 {
+			ready[id] = prepareKey(byID[id], h)
+		}
+		return ctx.Err()
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		if k, ok := ready[id]; ok {
+			f.keys = append(f.keys, k)
+		} else {
+			f.without++
+		}
+	}
 	return f, nil
 }
 
@@ -130,8 +180,9 @@ func (f *fleet) prepared(a asked) []backtest.Prepared {
 }
 
 // fleetChoice reads a service-wide choice: the windows are those of the form.
-func fleetChoice(q url.Values) (asked, error) {
-	a, err := choiceOf(q, backtest.Choice{Stat: backtest.StatP999, Headroom: 0.3, Floor: 1, Seconds: 2})
+// What is not asked for is as most of the service's policies have it.
+func fleetChoice(t *truth, q url.Values) (asked, error) {
+	a, err := choiceOf(q, commonChoice(t))
 	if err != nil {
 		return a, err
 	}
@@ -141,6 +192,28 @@ func fleetChoice(q url.Values) (asked, error) {
 		}
 	}
 	return a, invalid("window must be one of %s for a whole service", strings.Join(whatIfWindows, ", "))
+}
+
+// commonChoice is the statistic and the headroom of most quotas of a service.
+func commonChoice(t *truth) backtest.Choice {
+	type pair struct {
+		stat     string
+		headroom float64
+	}
+	seen := map[pair]int{}
+	best := pair{backtest.StatMax, defaultHeadroom}
+	for i := range t.rows {
+		r := &t.rows[i]
+		if r.bucket == nil || r.bucket.Role == rlc.CapRole || r.bucket.Policy == nil {
+			continue
+		}
+		c := policyChoice(r)
+		p := pair{c.Stat, c.Headroom}
+		if seen[p]++; seen[p] > seen[best] {
+			best = p
+		}
+	}
+	return backtest.Choice{Stat: best.stat, Headroom: best.headroom, Floor: 1, Seconds: 2}
 }
 
 // serviceWhatIf is /services/{service}/whatif, with its endings.
@@ -155,7 +228,7 @@ func (s *server) fleetWhatIf(v *visit, ending string) error {
 	if err != nil {
 		return err
 	}
-	a, err := fleetChoice(v.r.URL.Query())
+	a, err := fleetChoice(t, v.r.URL.Query())
 	if err != nil {
 		return err
 	}
@@ -263,7 +336,7 @@ func (s *server) apiFleet(v *visit, service string, in choiceIn) error {
 	if err != nil {
 		return err
 	}
-	a, err := fleetChoice(q)
+	a, err := fleetChoice(t, q)
 	if err != nil {
 		return err
 	}

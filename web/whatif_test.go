@@ -1,13 +1,19 @@
 package web_test
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/internal/backtest"
+	"github.com/openrlc/rlc/policies"
+	"github.com/openrlc/rlc/quotafile"
 	"github.com/openrlc/rlc/web"
 )
 
@@ -67,6 +73,104 @@ func TestWhatIsTickedIsLeftOut(t *testing.T) {
 	// The storm is 3.2 × the daily peak of 1,750.
 	if with, without := limit(""), limit(`{"from":"2026-11-24T20:00:00Z","until":"2026-11-24T20:40:00Z"}`); with != 5600 || without >= with {
 		t.Errorf("the limit is %g with the storm and %g without", with, without)
+	}
+}
+
+func TestAQuotasWhatIfIsAnsweredAloneWithSheets(t *testing.T) {
+	f := newFixture(t)
+	h := f.handler(t)
+	alone := holds(t, h, "/services/checkout/buckets/mobile-create/whatif?stat=p99&headroom=0.1&from=now-7d&to=now", `id="whatif-answer"`,
+		`<option value="p99" selected>`, `<input type="hidden" name="from" value="now-7d">`, "/services/checkout/buckets/mobile-create/whatif.csv?headroom=0.1&amp;stat=p99")
+	if strings.Contains(alone, "Counted live") || strings.Contains(alone, `class="chart"`) {
+		t.Error("the what-if alone reads what only the quota's page shows")
+	}
+	page := get(h, "/services/checkout/buckets/mobile-create?stat=p99&headroom=0.1").Body.String()
+	answer := func(page string) string {
+		_, rest, _ := strings.Cut(page, `<div class="answer"`)
+		text, _, _ := strings.Cut(rest, "</div>")
+		return text
+	}
+	if answer(alone) != answer(page) || answer(page) == "" {
+		t.Errorf("alone %q, on the page %q", answer(alone), answer(page))
+	}
+	if w := get(h, "/services/checkout/buckets/callers/whatif"); w.Code != http.StatusBadRequest {
+		t.Errorf("a bucket with keys, and none named: %d", w.Code)
+	}
+	at := "/services/checkout/buckets/callers/whatif"
+	csv := get(h, at+".csv?key=caller%3Dgeo&stat=max&headroom=0.3").Body.String()
+	if lines := strings.Split(strings.TrimSpace(csv), "\n"); len(lines) != 32 || !strings.HasPrefix(lines[1], "0,") {
+		t.Errorf("the curve: %d lines, %q", len(lines), csv)
+	}
+	var out struct {
+		Bucket string
+		Limit  rlc.Limit
+	}
+	if err := json.Unmarshal(get(h, at+".json?key=caller%3Dgeo&stat=max&headroom=0.3").Body.Bytes(), &out); err != nil {
+		t.Fatal(err)
+	}
+	choice := backtest.Choice{Stat: "max", Headroom: 0.3, Floor: 1, Seconds: 2}
+	value, _, _ := backtest.Statistic(f.history["checkout|callers/caller=geo"], choice)
+	if out.Bucket != "callers" || out.Limit != choice.Limit(value) {
+		t.Errorf("got %+v, want %+v", out, choice.Limit(value))
+	}
+}
+
+func TestAServicesWhatIfOpensAtWhatItsPoliciesDo(t *testing.T) {
+	f := newFixture(t)
+	f.files["services/search/policy.yaml"] = []byte("apiVersion: rlc/v1\nkind: ServicePolicy\nservice: search\ndefaults: {policy: {kind: historical, headroom: 0.45}}\nbuckets:\n  - {name: callers, each: [caller]}\n")
+	f.desired = quotafile.Parse(f.files, policies.Builtin().Check)
+	holds(t, f.handler(t), "/services/search/whatif", `<option value="max" selected>`, `value="0.45"`)
+}
+
+func TestTheAxisOfAFlatCurveRepeatsNoLabel(t *testing.T) {
+	for most, want := range map[float64]string{1e-6: "0.000000|0.000025|0.000050|0.000075|0.000100", 0.04: "0|1|2|3|4", 0.1: "0.0|2.5|5.0|7.5|10.0"} {
+		got := strings.ReplaceAll(strings.Join(web.Axis(most, 5), "|"), "\u00a0%", "")
+		if got != want {
+			t.Errorf("up to %g: %s, want %s", most, got, want)
+		}
+	}
+}
+
+// slowly lets the first reading of each service begin and wait.
+type slowly struct {
+	*fixture
+	began, goOn chan struct{}
+}
+
+func (s slowly) StoredEach(ctx context.Context, service string, quotas []string, from, until time.Time, use func(string, rlc.History) error) error {
+	if service == "checkout" {
+		s.began <- struct{}{}
+		<-s.goOn
+	}
+	return s.fixture.StoredEach(ctx, service, quotas, from, until, use)
+}
+
+func TestAServicesWhatIfWaitsForNoOtherService(t *testing.T) {
+	f := slowly{newFixture(t), make(chan struct{}, 9), make(chan struct{})}
+	c := f.config()
+	c.History = f
+	h, err := web.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := make(chan int, 2)
+	ask := func() { first <- get(h, "/services/checkout/whatif").Code }
+	go ask()
+	<-f.began
+	if w := get(h, "/services/search/whatif"); w.Code != http.StatusOK {
+		t.Errorf("another service: %d", w.Code)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, "GET", "/services/checkout/whatif", nil))
+	if w.Code == http.StatusOK {
+		t.Error("who has left was waited for")
+	}
+	go ask()
+	close(f.goOn)
+	if a, b := <-first, <-first; a != 200 || b != 200 || len(f.began) != 0 {
+		t.Errorf("%d and %d, read %d times more", a, b, len(f.began))
 	}
 }
 

@@ -65,7 +65,7 @@ func (rd *reading) secondsDay(ctx context.Context, s *series, end time.Time) (rl
 	had := map[time.Time]rlc.Rate{}
 	if s.known && !d.start.After(s.sealed) {
 		var err error
-		if had, err = rd.seconds(ctx, s.ID, d.start, d.start.Add(day)); err != nil {
+		if had, err = rd.r.secondsOf(ctx, s.ID, d.start, d.start.Add(day)); err != nil {
 			return key, out, err
 		}
 	}
@@ -78,27 +78,12 @@ func (rd *reading) secondsDay(ctx context.Context, s *series, end time.Time) (rl
 	return key, out, nil
 }
 
-// seconds are a series' stored peaks by the start of their hour.
-func (rd *reading) seconds(ctx context.Context, id rlc.SeriesID, from, until time.Time) (map[time.Time]rlc.Rate, error) {
-	days, err := rd.r.cfg.Store.Days(ctx, secondsID(id), from, until)
-	if err != nil {
-		return nil, err
-	}
-	peaks := map[time.Time]rlc.Rate{}
-	for _, d := range days {
-		for _, h := range d.Hours {
-			peaks[h.Start] = h.Max
-		}
-	}
-	return peaks, nil
-}
-
 // witness adds the stored peaks to a history's hours.
 func (rd *reading) witness(ctx context.Context, id rlc.SeriesID, h *rlc.History) error {
 	if rd.req.Profile.Peaks == "" || len(h.Hours) == 0 {
 		return nil
 	}
-	peaks, err := rd.seconds(ctx, id, h.From, h.Until)
+	peaks, err := rd.r.secondsOf(ctx, id, h.From, h.Until)
 	if err != nil {
 		return err
 	}

@@ -250,7 +250,8 @@ type Bucket struct {
 	Coverage    string
 	Read        Link
 	ReadAt      Time
-	Sight       string // what the step hides; "" for nothing
+	SightName   string
+	Sight       string // what is known of peaks shorter than a step; "" for nothing to say
 	Chart       *Chart
 	NoChart     *Empty
 	Days        []Day
@@ -348,6 +349,7 @@ type EpisodeRow struct {
 	// What is only on the page of a service's shadow: a guess, the standing
 	// verdict, and where a new one is posted to; "" for those who may not.
 	Cause, Word, Post string
+	Asleep            bool // it is put off
 	FromRaw, UntilRaw string
 }
 
@@ -373,6 +375,8 @@ type Shadow struct {
 	Until       Time // when the live counters were read
 	Live        []LiveRow
 	LiveRest    string // how many quotas are not listed; "" for none
+	LiveCSV     string // the same as a sheet, of all quotas
+	CompareCSV  string
 	NoLive      *Empty
 	Compare     []CompareRow
 	CompareRest string // why fewer are listed than were replayed; ""
@@ -431,6 +435,7 @@ type Proposal struct {
 	Steps    []Choice
 	Verdict  []Part
 	Risk     string
+	Edit     string // how to change the numbers instead
 	Caption  string
 	Rows     []MoveRow
 	Total    *MoveRow

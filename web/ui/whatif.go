@@ -17,6 +17,8 @@ type WhatIf struct {
 	Curve        *Frontier // nil where nothing can be drawn
 	Others       []OneChange
 	Empty        *Empty
+	Live         string // where the answer is had alone; "": at the page's own address
+	Sheets       Pager  // CSV and JSON of the curve; the zero value where the page has them elsewhere
 }
 
 // Pick is a box to tick.
@@ -52,6 +54,13 @@ type ServiceWhatIf struct {
 	WhatIf *WhatIf
 	Rows   []FleetRow // the keys that would lose most
 	Pager  Pager
+}
+
+// QuotaWhatIf is the page /services/{service}/buckets/{bucket}/whatif.
+type QuotaWhatIf struct {
+	Head   Head
+	WhatIf *WhatIf
+	None   *Empty // why there is nothing to ask about; nil where there is
 }
 
 // FleetRow is one key under a service-wide choice.
