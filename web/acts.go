@@ -251,7 +251,7 @@ func (s *server) apiBacktest(v *visit) error {
 	if err != nil {
 		return err
 	}
-	if t.service == nil || t.service.Bucket(in.Bucket) == nil {
+	if name, _, _ := strings.Cut(in.Bucket, "@"); t.service == nil || t.service.Bucket(name) == nil {
 		return missing("bucket", in.Bucket)
 	}
 	if asks {
@@ -278,7 +278,13 @@ func (s *server) apiBacktest(v *visit) error {
 	if !from.Before(until) || until.Sub(from) > 400*day {
 		return invalid("from must lie before until, at most 400 days")
 	}
-	h, err := s.History.Stored(v.ctx(), in.Service, in.Bucket, in.Key, from.UTC(), until.UTC())
+	bucket, key := in.Bucket, in.Key
+	if t, err := s.truth(v.ctx(), in.Service); err == nil {
+		if r := t.row(bucket, key); r != nil {
+			bucket, key = r.series()
+		}
+	}
+	h, err := s.History.Stored(v.ctx(), in.Service, bucket, key, from.UTC(), until.UTC())
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 
 func rowJSON(r *row) object {
 	out := object{
-		"bucket": r.name, "key": keyJSON(r.key), "mode": r.mode, "algorithm": nil, "policy": nil, "role": nil,
+		"bucket": r.name, "region": orNull(r.region), "key": keyJSON(r.key), "mode": r.mode, "algorithm": nil, "policy": nil, "role": nil,
 		"live": r.live, "desired": r.desired, "proposed": r.proposed, "why": r.why, "held": orNull(r.held()), "held_why": nil, "peak": nil, "headroom": nil, "proposal": orNull(r.proposal),
 	}
 	if r.bucket != nil {

@@ -166,7 +166,7 @@ func (s *server) quotaPage(v *visit, t *truth, r *row) error {
 	}
 	view := ui.Bucket{
 		Head: s.bucketHead(t, r), Recalculate: runsURL(t.name),
-		Action: serviceURL(t.name) + "/buckets/" + segment(r.name) + "/verdicts?key=" + query(r.key.String()),
+		Action: serviceURL(t.name) + "/buckets/" + segment(r.plain()) + "/verdicts?key=" + query(r.key.String()),
 		Truths: truths(t, r, v), Verdict: verdict,
 		Command: command("rlc explain", t.name, r.name, r.key.String()),
 	}
@@ -222,7 +222,8 @@ func (s *server) quotaChart(v *visit, t *truth, r *row, h rlc.History, proposals
 }
 
 func (s *server) stored(ctx context.Context, t *truth, r *row, until time.Time) (rlc.History, error) {
-	return s.History.Stored(ctx, t.name, r.name, r.key, until.Add(-window).Truncate(time.Hour), until)
+	bucket, key := r.series()
+	return s.History.Stored(ctx, t.name, bucket, key, until.Add(-window).Truncate(time.Hour), until)
 }
 
 func truths(t *truth, r *row, v *visit) []ui.Truth {

@@ -106,7 +106,7 @@ func flagRows(v *visit, r *row, verdicts []rlc.Verdict) []ui.FlagRow {
 			row.With = rate(float64(f.With))
 		}
 		for _, w := range verdicts {
-			if w.Bucket == r.name && w.Key.Equal(r.key) && w.Overlaps(f.From, f.Until) {
+			if w.Bucket == r.plain() && w.Key.Equal(r.key) && w.Overlaps(f.From, f.Until) {
 				row.Word = "left out"
 				if w.Count {
 					row.Word = "counts"

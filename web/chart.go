@@ -68,7 +68,7 @@ func limitLines(proposals []rlc.Proposal, promotions []rollout.Promotion, r *row
 			continue
 		}
 		for _, c := range p.Changes {
-			if c.Bucket == r.name && c.Key.Equal(r.key) {
+			if r.is(&c) {
 				steps = append(steps, step{p.Decided, c.Old, c.New})
 			}
 		}
@@ -108,7 +108,7 @@ func limitLines(proposals []rlc.Proposal, promotions []rollout.Promotion, r *row
 // enforce, as far as its last promotion tells: what lay above a line before was
 // counted, not dropped.
 func inShadowBefore(lines []segmentD, promotions []rollout.Promotion, r *row) []segmentD {
-	since := rollout.EnforcedSince(promotions, r.name)
+	since := rollout.EnforcedSince(promotions, r.plain())
 	if r.mode != rlc.Enforce || since.IsZero() {
 		return lines
 	}

@@ -36,7 +36,7 @@ func (s *server) happenings(ctx context.Context, t *truth, r *row, w rlc.Window,
 		}
 	}
 	for _, p := range proposals {
-		if r != nil && !slices.ContainsFunc(p.Changes, func(c rlc.Change) bool { return c.Bucket == r.name && c.Key.Equal(r.key) }) {
+		if r != nil && !slices.ContainsFunc(p.Changes, func(c rlc.Change) bool { return r.is(&c) }) {
 			continue
 		}
 		add(happening{at: p.Created, kind: "run", label: "run", what: ui.Link{Text: "a run proposed " + proposalLine(p), URL: runURL(p.RunID)}})
@@ -45,7 +45,7 @@ func (s *server) happenings(ctx context.Context, t *truth, r *row, w rlc.Window,
 		}
 	}
 	for _, p := range promotions {
-		if r == nil || p.Bucket == r.name {
+		if r == nil || p.Bucket == r.plain() {
 			add(happening{at: p.Started, kind: "promote", label: "enforce", what: ui.Link{Text: p.Bucket + " goes from shadow to enforce, by " + p.Actor, URL: serviceURL(t.name) + "/history"}})
 		}
 	}
@@ -89,7 +89,7 @@ func (s *server) overridesIn(ctx context.Context, t *truth, r *row, add func(hap
 			continue
 		}
 		if r != nil {
-			if some, _ := s.touchesBucket(o, t.name, r.name, r.key); !some {
+			if some, _ := s.touchesBucket(o, t.name, r.plain(), r.key); !some {
 				continue
 			}
 		}

@@ -51,8 +51,8 @@ func (s *server) overrides(o rlc.Override, x *limitOn, caller string) bool {
 	}
 	var match map[string]rlc.Pattern
 	if _, desired := s.Truths.Desired(); desired != nil {
-		if svc := desired.Service(x.service); svc != nil && svc.Bucket(x.row.name) != nil {
-			match = svc.Bucket(x.row.name).Match
+		if svc := desired.Service(x.service); svc != nil && svc.Bucket(x.row.plain()) != nil {
+			match = svc.Bucket(x.row.plain()).Match
 		}
 	}
 	some, _ := o.Touches(match, key)
