@@ -44,10 +44,11 @@ bench: ## the benchmarks, with figures; first decisions beside those of other li
 	cd bench && $(GO) run .
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
-chaos: needs ## the long fault tests: every kill three times, thousands of histories
+chaos: needs ## the long fault tests: every kill three times, thousands of histories, the loop on ten seeds at 2,000 nodes
 	RLC_KILLS=3 $(GO) test -count=1 -timeout 60m -tags fault -run 'Kill|Fault|Hit' ./internal/fault ./internal/planner ./cmd/rlc ./internal/e2e
 	GOGC=400 RLC_HISTORIES=100000 $(GO) test -count=1 -timeout 3h -run 'Invariant1M|Invariant3No' ./policies
 	RLC_HISTORIES=1000 RLC_CALLERS=100000 $(GO) test -count=1 -timeout 60m -run 'HistoriesAreLinearizable|EveryKeyExpires' ./enforcer/redis
+	RLC_SIM_SEEDS=10 RLC_SIM_NODES=2000 $(GO) test -count=1 -timeout 3h ./enforcer/loop/sim
 
 clean: ## remove what was built (the demo's data stays in demo-data)
 	rm -rf $(BIN)
