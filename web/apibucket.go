@@ -12,7 +12,8 @@ import (
 func rowJSON(r *row) object {
 	out := object{
 		"bucket": r.name, "region": orNull(r.region), "key": keyJSON(r.key), "mode": r.mode, "algorithm": nil, "policy": nil, "role": nil,
-		"live": r.live, "desired": r.desired, "proposed": r.proposed, "why": r.why, "held": orNull(r.held()), "held_why": nil, "peak": nil, "headroom": nil, "proposal": orNull(r.proposal),
+		"live": r.live, "desired": r.desired, "proposed": r.proposed,
+		"live_timed": timedJSON(r.timed.live), "desired_timed": timedJSON(r.timed.desired), "proposed_timed": timedJSON(r.timed.proposed), "why": r.why, "held": orNull(r.held()), "held_why": nil, "peak": nil, "headroom": nil, "proposal": orNull(r.proposal),
 	}
 	if r.bucket != nil {
 		out["algorithm"], out["role"] = r.bucket.Algorithm, r.bucket.Role
@@ -61,7 +62,7 @@ func rowsJSON(rows []row) []object {
 	return out
 }
 
-var bucketHeader = []string{"bucket", "key", "mode", "algorithm", "policy", "live_rate", "live_burst", "desired_rate", "desired_burst", "proposed_rate", "proposed_burst", "peak", "headroom", "drops_24h", "virtual_drops_24h", "held", "why"}
+var bucketHeader = []string{"bucket", "key", "mode", "algorithm", "policy", "live_rate", "live_burst", "desired_rate", "desired_burst", "proposed_rate", "proposed_burst", "peak", "headroom", "drops_24h", "virtual_drops_24h", "held", "why", "live_lowest_hour", "desired_lowest_hour", "proposed_lowest_hour"}
 
 func bucketRows(rows []row, seen counts) [][]string {
 	out := make([][]string, 0, len(rows))
@@ -92,7 +93,8 @@ func bucketRows(rows []row, seen counts) [][]string {
 		if seen != nil {
 			drops, virtual = whole(seen[r.id()].Drops), whole(seen[r.id()].VirtualDrops)
 		}
-		out = append(out, append(line, peak, head, drops, virtual, r.held(), r.why))
+		line = append(line, peak, head, drops, virtual, r.held(), r.why)
+		out = append(out, append(line, lowestHour(r.timed.live), lowestHour(r.timed.desired), lowestHour(r.timed.proposed)))
 	}
 	return out
 }
@@ -139,10 +141,12 @@ func (s *server) answerBucket(v *visit, t *truth, name string, key rlc.Key) erro
 	out := rowJSON(r)
 	out["service"] = t.name
 	out["reasons"], out["flags"], out["backtest"], out["estimate"], out["run"] = []rlc.Reason{}, []rlc.Flag{}, nil, nil, nil
+	out["forecast"] = nil
 	out["explanation"] = object{"verdict": "No run has looked at this quota yet.", "text": "No run has looked at this quota yet.\n"}
 	if c := r.change; c != nil {
 		out["reasons"], out["flags"], out["estimate"], out["run"] = list(c.Reasons), list(c.Flags), c.Estimate, c.RunID
 		out["backtest"], out["coverage"], out["valid_days"] = backtestsJSON(c), c.Coverage, c.ValidDays
+		out["forecast"] = c.Forecast
 		e := policies.Explain(*c)
 		out["explanation"] = object{"verdict": e.Verdict, "text": e.Text()}
 	}

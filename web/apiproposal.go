@@ -23,6 +23,7 @@ func proposalJSON(p rlc.Proposal) object {
 func changeJSON(c *rlc.Change) object {
 	return object{
 		"service": c.Service, "bucket": c.Bucket, "key": keyJSON(c.Key), "old": c.Old, "new": c.New, "old_mode": orNull(string(c.OldMode)), "new_mode": orNull(string(c.NewMode)),
+		"old_timed": timedJSON(c.OldTimed), "new_timed": timedJSON(c.NewTimed), "forecast": c.Forecast,
 		"reasons": list(c.Reasons), "backtest": backtestsJSON(c), "why": c.Why, "held": orNull(c.Held), "held_why": orNull(c.HeldWhy), "failed": c.Failed,
 		"look": orNull(c.Look), "estimate": c.Estimate, "policy": c.Policy, "policy_hash": c.PolicyID, "input_hash": c.InputID,
 		"peak": c.Peak, "valid_days": c.ValidDays, "coverage": c.Coverage, "flags": list(c.Flags), "at": timeJSON(c.At),

@@ -230,14 +230,14 @@ func truths(t *truth, r *row, v *visit) []ui.Truth {
 	desired := ui.Truth{Kind: "desired", Name: "Desired", Before: "nothing on the base branch"}
 	if r.desired != nil {
 		desired.Figure, desired.Unit = limitText(r.desired), "req/s"
-		desired.Before = "burst " + count(float64(r.desired.Burst)) + ", on the base branch" + commitAnd(t.commit.Hash)
+		desired.Before = byHour(r.timed.desired, "burst "+count(float64(r.desired.Burst))+", on the base branch"+commitAnd(t.commit.Hash))
 	} else if t.broken {
 		desired.Figure, desired.Before = unknown, placeOf(t.problems)+" is not valid"
 	}
 	proposed := ui.Truth{Kind: "none", Name: "Proposed", Before: "no open review changes it"}
 	if r.proposed != nil {
 		proposed = ui.Truth{Kind: "proposed", Name: "Proposed", Figure: limitText(r.proposed), Unit: "req/s", Delta: delta(r.desired, r.proposed),
-			Before: "burst " + count(float64(r.proposed.Burst)) + ", in ", Link: ui.Link{Text: "a review that is open", URL: proposalURL(r.proposal)}}
+			Before: byHour(r.timed.proposed, "burst "+count(float64(r.proposed.Burst))+", in "), Link: ui.Link{Text: "a review that is open", URL: proposalURL(r.proposal)}}
 	}
 	live := ui.Truth{Kind: "none", Name: "Live", Before: "no enforcer has a limit for it; requests are admitted"}
 	if r.live != nil {
@@ -245,7 +245,7 @@ func truths(t *truth, r *row, v *visit) []ui.Truth {
 		switch {
 		case r.desired == nil && t.broken:
 			live.Sign, live.Before = "warn", "stays in force, snapshot "+t.live.String()
-		case r.desired == nil || *r.live != *r.desired:
+		case r.desired == nil || *r.live != *r.desired || !r.timed.live.Equal(r.timed.desired):
 			live.Sign, live.Before = "warn", "differs from desired, snapshot "+t.live.String()
 		}
 	}
@@ -284,7 +284,6 @@ func quotaVerdict(t *truth, r *row) []ui.Part {
 	return say
 }
 
-// liveVerdict says what the enforcers counted in the last 24 h; nothing where
 // thin says how sure a first limit is that rests on less than two weeks: the
 // range that it may come to, from the highest step seen up to it.
 func thin(r *row) []ui.Part {
@@ -295,6 +294,7 @@ func thin(r *row) []ui.Part {
 	return []ui.Part{{Text: " Low confidence: " + trim(c.ValidDays, 1) + " days were seen, so that the right number lies anywhere from " + rate(float64(c.Peak.Rate)) + ", the highest step so far, to that."}}
 }
 
+// liveVerdict says what the enforcers counted in the last 24 h; nothing where
 // no request came or none was over the limit.
 func liveVerdict(c rlc.Count) []ui.Part {
 	say := func(n float64, how string) []ui.Part {
@@ -317,7 +317,6 @@ func atLeast(b *rlc.Backtest) string {
 	return count(b.Drops)
 }
 
-func noChart(t *truth, r *row, err error) *ui.Empty {
 // seconds says what is known of peaks shorter than a step, and what it is
 // called: the highest second that enforcers counted, or that there is none.
 func seconds(v *visit, h rlc.History) (name, text string) {
@@ -345,6 +344,7 @@ func seconds(v *visit, h rlc.History) (name, text string) {
 	return "Highest second", text
 }
 
+func noChart(t *truth, r *row, err error) *ui.Empty {
 	e := &ui.Empty{Title: "No history is stored for this quota", Reason: "The chart is drawn from what the last run read. Nothing has been read for it yet.", Fix: ui.Link{Text: "Runs", URL: "/runs"}}
 	if err != nil && !errors.Is(err, rlc.ErrNotFound) {
 		e.Title, e.Reason = "The stored history cannot be read", plain(err)+"."

@@ -31,10 +31,15 @@ type chartData struct {
 	Live     []segmentD `json:"live"`
 	Desired  *float64   `json:"desired"`
 	Proposed *float64   `json:"proposed"`
-	Capacity *float64   `json:"capacity,omitempty"`
-	Marks    []mark     `json:"marks"`
-	Excluded []band     `json:"excluded"`
-	View     *band      `json:"view"` // the part that is shown; null: all
+	// Where a limit goes hour by hour, each past hour at the rate of the same hour
+	// of the week.
+	DesiredBy  []segmentD `json:"desired_by,omitempty"`
+	ProposedBy []segmentD `json:"proposed_by,omitempty"`
+	hourly     bool       // the live limit goes hour by hour
+	Capacity   *float64   `json:"capacity,omitempty"`
+	Marks      []mark     `json:"marks"`
+	Excluded   []band     `json:"excluded"`
+	View       *band      `json:"view"` // the part that is shown; null: all
 }
 
 type segmentD struct {
@@ -60,7 +65,7 @@ type band struct {
 func limitLines(proposals []rlc.Proposal, promotions []rollout.Promotion, r *row, h rlc.History) []segmentD {
 	type step struct {
 		at       time.Time
-		old, neu *rlc.Limit
+		old, neu *rlc.Quota
 	}
 	var steps []step
 	for _, p := range proposals {
@@ -69,21 +74,21 @@ func limitLines(proposals []rlc.Proposal, promotions []rollout.Promotion, r *row
 		}
 		for _, c := range p.Changes {
 			if r.is(&c) {
-				steps = append(steps, step{p.Decided, c.Old, c.New})
+				steps = append(steps, step{p.Decided, c.Was(), c.Quota()})
 			}
 		}
 	}
 	slices.SortFunc(steps, func(a, b step) int { return a.at.Compare(b.at) })
-	var out []segmentD
-	add := func(at time.Time, l *rlc.Limit) {
-		if l == nil {
+	var out []stretch
+	add := func(at time.Time, q *rlc.Quota) {
+		if q == nil {
 			return
 		}
 		if at.Before(h.From) {
 			at = h.From
 			out = out[:0]
 		}
-		out = append(out, segmentD{at.Unix(), float64(l.Rate), r.mode})
+		out = append(out, stretch{at, q.Limit, q.Timed()})
 	}
 	if len(steps) > 0 {
 		add(h.From, steps[0].old)
@@ -97,11 +102,15 @@ func limitLines(proposals []rlc.Proposal, promotions []rollout.Promotion, r *row
 	// What is live is known; where no proposal tells when it came, it is drawn
 	// over the whole window.
 	if len(out) == 0 {
-		add(h.From, r.live)
-	} else if out[len(out)-1].Rate != float64(r.live.Rate) {
-		out[len(out)-1].Rate = float64(r.live.Rate)
+		out = append(out, stretch{from: h.From})
 	}
-	return inShadowBefore(out, promotions, r)
+	last := &out[len(out)-1]
+	last.limit, last.timed = *r.live, r.timed.live
+	until := last.from
+	if n := len(h.Hours); n > 0 {
+		until = h.Hours[n-1].Start.Add(time.Hour)
+	}
+	return inShadowBefore(byTime(out, until, r.mode), promotions, r)
 }
 
 // inShadowBefore splits limit lines where the bucket went from shadow to
@@ -164,14 +173,15 @@ func chartOf(v *visit, t *truth, r *row, h rlc.History, live []segmentD, happene
 	for _, l := range live {
 		top = max(top, l.Rate)
 	}
+	d.hourly = r.timed.live.Hours != nil
 	if r.desired != nil {
 		rate := float64(r.desired.Rate)
-		d.Desired = &rate
+		d.Desired, d.DesiredBy = &rate, ofWeek(r.desired, r.timed.desired.Hours, from, until)
 		top = max(top, rate)
 	}
 	if r.proposed != nil {
 		rate := float64(r.proposed.Rate)
-		d.Proposed = &rate
+		d.Proposed, d.ProposedBy = &rate, ofWeek(r.proposed, r.timed.proposed.Hours, from, until)
 		top = max(top, rate)
 	}
 	if top <= 0 {
@@ -225,9 +235,13 @@ func (d *chartData) draw(v *visit, name string, highest float64, at time.Time, t
 		Kinds: ui.ChartKinds{Capacity: d.Capacity != nil, Desired: d.Desired != nil, Live: len(d.Live) > 0, Proposed: d.Proposed != nil, Excluded: len(d.Excluded) > 0},
 	}
 	if n := len(d.Live); n > 0 {
-		limit := d.Live[n-1].Rate
+		limit, which := d.Live[n-1].Rate, "the live limit"
+		if d.hourly {
+			limit, _ = d.limit(at.Unix())
+			which = "its hour’s limit"
+		}
 		if highest > limit && limit > 0 {
-			c.Idle = strings.TrimSuffix(c.Idle, ".") + ", " + signed((highest-limit)/limit) + " against the live limit."
+			c.Idle = strings.TrimSuffix(c.Idle, ".") + ", " + signed((highest-limit)/limit) + " against " + which + "."
 		}
 	}
 	c.Idle += " Drag to zoom, arrow keys to read."
@@ -261,21 +275,11 @@ func (d *chartData) draw(v *visit, name string, highest float64, at time.Time, t
 	for _, b := range d.Excluded {
 		c.Bands = append(c.Bands, ui.Box{X: coord(x(b.From)), Y: coord(roof), W: coord(max(x(b.Until)-x(b.From), 3)), H: coord(foot - roof)})
 	}
-	var live strings.Builder
-	for i, l := range d.Live {
-		if i == 0 {
-			live.WriteString("M" + coord(x(l.From)) + " " + coord(y(l.Rate)))
-		} else {
-			live.WriteString("H" + coord(x(l.From)) + "V" + coord(y(l.Rate)))
-		}
-	}
-	if live.Len() > 0 {
-		c.Live = live.String() + "H" + coord(wide)
-	}
-	if d.Desired != nil {
+	c.Live, c.Desired, c.Proposed = stairs(d.Live, x, y), stairs(d.DesiredBy, x, y), stairs(d.ProposedBy, x, y)
+	if d.Desired != nil && d.DesiredBy == nil {
 		c.Desired = "M0 " + coord(y(*d.Desired)) + "H" + coord(wide)
 	}
-	if d.Proposed != nil {
+	if d.Proposed != nil && d.ProposedBy == nil {
 		c.Proposed = "M0 " + coord(y(*d.Proposed)) + "H" + coord(wide)
 	}
 	if d.Capacity != nil {
@@ -356,6 +360,11 @@ func (d *chartData) limit(t int64) (float64, rlc.Mode) {
 	for i := len(d.Live) - 1; i >= 0; i-- {
 		if d.Live[i].From <= t+d.Step-1 {
 			return d.Live[i].Rate, d.Live[i].Mode
+		}
+	}
+	for i := len(d.DesiredBy) - 1; i >= 0; i-- {
+		if d.DesiredBy[i].From <= t {
+			return d.DesiredBy[i].Rate, rlc.Shadow
 		}
 	}
 	if d.Desired != nil {

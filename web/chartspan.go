@@ -115,14 +115,7 @@ func (d *chartData) within(w rlc.Window) *chartData {
 		out.Virtual = d.Virtual[a:b]
 	}
 	first, last := out.T[0], out.T[len(out.T)-1]+d.Step
-	out.Live = nil
-	for i, l := range d.Live { // a limit that came before stands at the left edge
-		if i+1 < len(d.Live) && d.Live[i+1].From <= first || l.From >= last {
-			continue
-		}
-		l.From = max(l.From, first)
-		out.Live = append(out.Live, l)
-	}
+	out.Live, out.DesiredBy, out.ProposedBy = inSpan(d.Live, first, last), inSpan(d.DesiredBy, first, last), inSpan(d.ProposedBy, first, last)
 	out.Excluded = nil
 	for _, e := range d.Excluded {
 		if e.Until > first && e.From < last {

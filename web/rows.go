@@ -38,7 +38,7 @@ type row struct {
 	desired  *rlc.Limit
 	live     *rlc.Limit
 	proposed *rlc.Limit
-	hours    rowHours
+	timed    rowTimed
 	proposal string
 	why      string
 	change   *rlc.Change // of the last run that looked at it; nil for none
@@ -163,7 +163,7 @@ func (t *truth) lay(desired, live *quotafile.Config, changes []rlc.Change) {
 		for _, q := range desired.Quotas[t.name] {
 			r := of(q)
 			limit := q.Limit
-			r.desired, r.hours.desired, r.why = &limit, q.Hours, q.Why
+			r.desired, r.timed.desired, r.why = &limit, q.Timed(), q.Why
 			if q.Mode == rlc.Shadow && !t.broken {
 				r.mode = rlc.Shadow
 			}
@@ -174,7 +174,7 @@ func (t *truth) lay(desired, live *quotafile.Config, changes []rlc.Change) {
 		for _, q := range live.Quotas[t.name] {
 			r := of(q)
 			limit := q.Limit
-			r.live, r.hours.live = &limit, q.Hours
+			r.live, r.timed.live = &limit, q.Timed()
 			if r.mode == "" && svc != nil && svc.Bucket(q.Bucket) != nil {
 				r.mode = svc.Bucket(q.Bucket).Mode
 			}
@@ -202,7 +202,7 @@ func (t *truth) lay(desired, live *quotafile.Config, changes []rlc.Change) {
 	for _, p := range t.open {
 		for _, c := range p.Changes {
 			r := of(rlc.Quota{Bucket: c.Bucket, Region: c.Region, Key: c.Key})
-			r.proposed, r.hours.proposed, r.proposal = c.New, c.NewTimed.Hours, p.ID
+			r.proposed, r.timed.proposed, r.proposal = c.New, c.NewTimed, p.ID
 			if r.why == "" {
 				r.why = c.Why
 			}

@@ -6,6 +6,7 @@ import (
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/enforcer/gcra"
 	"github.com/openrlc/rlc/internal/backtest"
+	"github.com/openrlc/rlc/policies"
 	"github.com/openrlc/rlc/web/ui"
 )
 
@@ -15,7 +16,7 @@ import (
 func today(r *row, h rlc.History, asked rlc.Limit) ([]ui.Part, error) {
 	var b rlc.Backtest
 	var name string
-	switch force := r.force(); {
+	switch force := r.counter(); {
 	case r.bucket != nil && r.bucket.Window != nil:
 		w := r.bucket.Window
 		limit, err := gcra.CompileWindow(r.bucket.Algorithm, *w)
@@ -23,10 +24,17 @@ func today(r *row, h rlc.History, asked rlc.Limit) ([]ui.Part, error) {
 			return nil, err
 		}
 		b, name = backtest.FromHistoryCounted(h, limit), count(float64(w.Requests))+" a "+cmp.Or(w.Per, w.Length.String())
-	case force != nil && *force != asked:
-		b, name = backtest.FromHistory(h, *force), limitText(force)
+	case force != nil && (force.Limit != asked || force.Hours != nil):
+		b, name = backtest.FromHours(h, force.Limit, force.Hours), limitText(&force.Limit)
+		if text := policies.HoursText(force.Hours); text != "" {
+			name = text
+		}
 	default:
 		return nil, nil
 	}
-	return []ui.Part{{Text: " Today’s " + name + " would have dropped " + atLeast(&b) + " in " + plural(len(b.Episodes), "episode", "episodes") + "."}}, nil
+	text := " Today’s " + name + " would have dropped " + atLeast(&b)
+	if !b.AtLeast || len(b.Episodes) > 0 { // below the stored detail no episode is known
+		text += " in " + plural(len(b.Episodes), "episode", "episodes")
+	}
+	return []ui.Part{{Text: text + "."}}, nil
 }
