@@ -178,7 +178,7 @@ func joinLoop(ctx context.Context, e *enforcer.Enforcer, c loopwire.ClientConfig
 	acks := make(chan struct{}, 1)
 	if documents {
 		c.OnDocument = func(d loopwire.Document) {
-			takeDocument(e, d, c.Log)
+			_ = d.Load(e) // the enforcer logs, counts and acknowledges a refusal
 			select {
 			case acks <- struct{}{}:
 			default:
@@ -213,24 +213,6 @@ func joinLoop(ctx context.Context, e *enforcer.Enforcer, c loopwire.ClientConfig
 		}
 	})
 	return group.Wait()
-}
-
-// takeDocument puts a document in force. The enforcer logs, counts and
-// acknowledges a refusal.
-func takeDocument(e *enforcer.Enforcer, d loopwire.Document, log *slog.Logger) {
-	switch d.Kind {
-	case loopwire.Snapshot:
-		var s rlc.Snapshot
-		if err := json.Unmarshal(d.Content, &s); err != nil {
-			e.Unreadable(fmt.Errorf("snapshot %s from the aggregator: %w", d.Version, err))
-			return
-		}
-		_ = e.Load(s)
-	case loopwire.Overrides:
-		_ = e.LoadOverrides(d.Version, d.Content)
-	default:
-		log.Debug("a document of a kind that is not known", "kind", d.Kind)
-	}
 }
 
 // loopClient makes the hot path's end of the loop; nil where there is none.

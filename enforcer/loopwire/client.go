@@ -32,8 +32,8 @@ type ClientConfig struct {
 	Place     loop.Place   // where it runs: an aggregator of another zone refuses it; what is empty is not compared
 	Client    *loop.Client // required; Run ticks it
 	TLS       *tls.Config  // nil: without, for loopback
-	// OnDocument hears each new snapshot and new overrides; nil for nobody. It
-	// is called by one goroutine at a time.
+	// OnDocument hears each new snapshot and new overrides, for Document.Load; nil
+	// for nobody. It is called by one goroutine at a time.
 	OnDocument func(Document)
 	Log        *slog.Logger // nil: discarded
 }

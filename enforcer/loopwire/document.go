@@ -1,6 +1,7 @@
 package loopwire
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"github.com/openrlc/rlc"
@@ -24,6 +25,32 @@ type Document struct {
 	Kind    Kind
 	Version rlc.Version
 	Content []byte
+}
+
+// Keeper puts documents in force: an enforcer.Enforcer.
+type Keeper interface {
+	Load(rlc.Snapshot) error
+	LoadOverrides(rlc.Version, []byte) error
+	Unreadable(error) // a snapshot that is none
+}
+
+// Load puts the document in force in k. The error is k's, which has kept what was in
+// force before; a kind that is not known is left alone.
+func (d Document) Load(k Keeper) error {
+	switch d.Kind {
+	case Snapshot:
+		var s rlc.Snapshot
+		if err := json.Unmarshal(d.Content, &s); err != nil {
+			err = fmt.Errorf("read snapshot %s from the loop: %w", d.Version, err)
+			k.Unreadable(err)
+			return err
+		}
+		return k.Load(s)
+	case Overrides:
+		return k.LoadOverrides(d.Version, d.Content)
+	default:
+		return nil
+	}
 }
 
 const (
