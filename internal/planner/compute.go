@@ -58,6 +58,11 @@ func (h *head) has(service string) bool {
 	return service == "" || slices.Contains(h.services(), service)
 }
 
+// covers is covers where a run over the only service there is looks at all.
+func (h *head) covers(a, b rlc.Run) bool {
+	return covers(a, b) || b.Service == "" && slices.Equal(h.services(), []string{a.Service})
+}
+
 // findings is what a run found.
 type findings struct {
 	changes   []rlc.Change // by service, bucket, key

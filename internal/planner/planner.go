@@ -268,7 +268,7 @@ func (p *Planner) Run(ctx context.Context, ask Ask) (rlc.Run, error) {
 			return rlc.Run{}, fmt.Errorf("%w: service %q in the config repository at %.12s", rlc.ErrNotFound, run.Service, head.commit.Hash)
 		}
 		run.Commit = head.commit.Hash
-		switch old, found, err := p.repeated(ctx, run); {
+		switch old, found, err := p.repeated(ctx, run, head); {
 		case err != nil:
 			return run, err
 		case found && begun.Stage == rlc.Claimed:
@@ -358,7 +358,7 @@ func (p *Planner) resume(ctx context.Context, run rlc.Run) error {
 	head, headErr := p.head(ctx)
 	if headErr == nil {
 		run.Commit = head.commit.Hash
-		switch old, found, err := p.repeated(ctx, run); {
+		switch old, found, err := p.repeated(ctx, run, head); {
 		case err != nil:
 			return err
 		case found:
@@ -489,7 +489,7 @@ const sameMoment = time.Minute
 // commit, over the same services, that ended ok. After a change of the config
 // repository any such run will do, because it has read that change; otherwise
 // it must be of the same moment. What a person asks for always happens.
-func (p *Planner) repeated(ctx context.Context, run rlc.Run) (old rlc.Run, found bool, err error) {
+func (p *Planner) repeated(ctx context.Context, run rlc.Run, head *head) (old rlc.Run, found bool, err error) {
 	if run.Trigger == rlc.ByPerson {
 		return rlc.Run{}, false, nil
 	}
@@ -498,7 +498,7 @@ func (p *Planner) repeated(ctx context.Context, run rlc.Run) (old rlc.Run, found
 		return rlc.Run{}, false, fmt.Errorf("look for the runs before: %w", err)
 	}
 	for _, old := range runs {
-		if old.Stage != rlc.Finished || old.Result != rlc.ResultOK || old.Commit != run.Commit || !covers(old, run) {
+		if old.Stage != rlc.Finished || old.Result != rlc.ResultOK || old.Commit != run.Commit || !head.covers(old, run) {
 			continue
 		}
 		if run.Trigger == rlc.ByConfig || old.Now.Sub(run.Now).Abs() < sameMoment {

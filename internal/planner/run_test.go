@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -73,7 +75,7 @@ func TestTheSameSlotRunsOnce(t *testing.T) {
 	}
 }
 
-// Scenario 22.
+// Scenario 22, at once on one replica, whichever comes first.
 func TestCronAndAConfigChangeAtOnceAreOneRun(t *testing.T) {
 	w := shop(t)
 	type answer struct {
@@ -81,25 +83,48 @@ func TestCronAndAConfigChangeAtOnceAreOneRun(t *testing.T) {
 		err error
 	}
 	answers := make(chan answer, 2)
-	for _, ask := range []planner.Ask{
-		{Trigger: rlc.ByCron, Slot: "recompute " + now.Format(time.RFC3339), Now: now},
-		{Trigger: rlc.ByConfig, Slot: "c1", Service: "shop", Now: now.Add(20 * time.Second)},
-	} {
+	for _, ask := range cronAndConfig() {
 		go func() {
 			run, err := w.planner.Run(context.Background(), ask)
 			answers <- answer{run, err}
 		}()
 	}
 	a, b := <-answers, <-answers
-	if a.err != nil || b.err != nil {
-		t.Fatal(a.err, b.err)
+	if a.err != nil || b.err != nil || a.run.ID != b.run.ID {
+		t.Errorf("two runs: %s (%v) and %s (%v)", a.run.ID, a.err, b.run.ID, b.err)
 	}
-	// Where the narrow one came first, the wide one has more to look at.
-	if a.run.Service == "" && b.run.ID != a.run.ID {
-		t.Errorf("two runs: %s and %s", a.run.ID, b.run.ID)
+	if w.history.reads != 1 || len(w.pub.commits) != 1 {
+		t.Errorf("history read %d times, commits %v; want one of each", w.history.reads, w.pub.commits)
 	}
-	if len(w.pub.commits) != 1 {
-		t.Errorf("commits %v, want one", w.pub.commits)
+}
+
+func cronAndConfig() []planner.Ask {
+	return []planner.Ask{
+		{Trigger: rlc.ByCron, Slot: "recompute " + now.Format(time.RFC3339), Now: now},
+		{Trigger: rlc.ByConfig, Slot: "c1", Service: "shop", Now: now.Add(20 * time.Second)},
+	}
+}
+
+// Scenario 22, as the lead goes from one replica to the other in between: what one
+// has done the other does not do again.
+func TestTwoReplicasRunCronAndAConfigChangeOnce(t *testing.T) {
+	for _, first := range []int{0, 1} {
+		w := shop(t)
+		other, err := planner.New(w.config(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		asks, ids := cronAndConfig(), map[string]bool{}
+		for i, p := range []*planner.Planner{w.planner, other, w.planner, other} {
+			run, err := p.Run(t.Context(), asks[(first+i+i/2)%2])
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids[run.ID] = true
+		}
+		if len(ids) != 1 || w.history.reads != 1 || len(w.pub.commits) != 1 {
+			t.Errorf("%s first: runs %v, history read %d times, commits %v; want one of each", asks[first].Trigger, slices.Sorted(maps.Keys(ids)), w.history.reads, w.pub.commits)
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/policies"
+	"github.com/openrlc/rlc/quotafile"
 )
 
 // launch is a service with one quota in force and an event ×3 from from to
@@ -66,6 +67,55 @@ func TestAnEventIsAWindowReviewedWhenItIsDeclared(t *testing.T) {
 }
 
 // A public holiday last week was low: nothing shrinks.
+// Scenario 28: an event inside a merge freeze is merged when it is declared, before
+// the freeze; in it enforcers switch its window on and off at the hour, no step guard
+// is in the way, and there is nothing to merge.
+func TestAnEventInsideAMergeFreezeHasNothingToMergeThatDay(t *testing.T) {
+	from, until := now.Add(7*day), now.Add(8*day)
+	w := launch(t, 3, from, until)
+	head := event(3, from, until)
+	for path, text := range head {
+		head[path] = []byte(strings.Replace(string(text), "events:", "auto_merge: {max_change: 0.2}\nfreeze: [{cron: \"0 0 23 3 *\", for: 7d}]\nevents:", 1))
+	}
+	w.repo.commit(now.Add(-time.Minute), head)
+	w.cron()
+	w.accept("geo")
+
+	config := func() *quotafile.Config {
+		_, files, err := w.repo.Head(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return quotafile.Parse(files, policies.Builtin().Check)
+	}
+	svc := config().Service("geo")
+	w.history.series["geo all"] = times(wave(100), 3, from, until)
+	usual, tripled := rlc.Limit{Rate: 130, Burst: 260}, rlc.Limit{Rate: 390, Burst: 780}
+	for _, x := range []struct {
+		at   time.Time
+		want rlc.Limit
+	}{
+		{from.Add(-time.Second), usual},
+		{from, tripled}, // × 3 at once, more than the +100 % of a day
+		{from.Add(12 * time.Hour), tripled},
+		{until.Add(-time.Second), tripled},
+		{until, usual}, // and −67 % at once
+		{until.Add(12 * time.Hour), usual},
+	} {
+		at, want := x.at, x.want
+		w.clock = at
+		if run := w.cron(); run.Changed != 0 || w.openProposal("geo") != nil || len(w.pub.commits) != 1 {
+			t.Errorf("at %s something is to merge: %+v", at, run)
+		}
+		if _, frozen := policies.FrozenAt(svc, at); !frozen {
+			t.Errorf("at %s merging is not frozen", at)
+		}
+		if q := config().Quotas["geo"][0]; q.At(at) != want {
+			t.Errorf("at %s enforcers hold %v, want %v", at, q.At(at), want)
+		}
+	}
+}
+
 func TestALowHolidayShrinksNothing(t *testing.T) {
 	w := one(t, 130, times(wave(100), 0.1, now.Add(-6*day), now.Add(-5*day)))
 	if run := w.cron(); run.Changed != 0 || w.all().New.Rate != 130 {
