@@ -49,7 +49,7 @@ func (l *Limit) charge(s *State, at, by int64) {
 		case s.End == 0 && at == now:
 			s.End = at + l.length
 			s.Debt = by
-		case l.Rolls() && at >= s.End-l.length, !l.Rolls() && l.End(at) == s.End:
+		case l.Rolls() && s.End != 0 && at >= s.End-l.length, !l.Rolls() && l.End(at) == s.End:
 			s.Debt = min(s.Debt+by, maxCost*micro)
 		}
 	case SlidingWindow:
