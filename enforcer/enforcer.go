@@ -42,7 +42,8 @@ type Config struct {
 	// metrics and shared counters name a value alike. Default: one of its own,
 	// kept in StateDir.
 	HashKey []byte
-	// Peers is how many enforcers share the limits; see SetPeers.
+	// Peers is how many enforcers share the limits, until SetPeers is told
+	// otherwise; zero takes what was counted before the last stop.
 	Peers Peers
 	// MaxKeys bounds the live counters of the process, over all buckets, and
 	// what else is remembered of keys; default 1,000,000. Beyond it a new key
@@ -92,14 +93,15 @@ type Enforcer struct {
 	loading sync.Mutex // one document at a time; it is written to the disk
 	ticks   int        // of Run
 
-	mu         sync.Mutex
-	confirmed  time.Time // when the snapshot in force was last known to be the newest
-	refused    string    // why the newest one was refused; "" when it is in force
-	unreadable string    // why the source could not be read; "" when it was
-	refusals   map[string]uint64
-	counts     map[string]*counts // by service, NUL, bucket, NUL, role
-	switches   map[Switch]thrown
-	traffic    map[string]*traffic // by service
+	mu             sync.Mutex
+	confirmed      time.Time // when the snapshot in force was last known to be the newest
+	refused        string    // why the newest one was refused; "" when it is in force
+	unreadable     string    // why the source could not be read; "" when it was
+	refusals       map[string]uint64
+	counts         map[string]*counts // by service, NUL, bucket, NUL, role
+	switches       map[Switch]thrown
+	killUnreadable string              // why the kill file, which is there, cannot be read; "" where it can
+	traffic        map[string]*traffic // by service
 
 	overlay          overlay
 	overrideCounts   map[string]*counts // by id
@@ -147,7 +149,7 @@ func New(c Config) (*Enforcer, error) {
 	}
 	e.meters.max, e.flight.most = c.MaxKeys, int64(c.MaxKeys)
 	e.flight.init()
-	e.SetPeers(c.Peers)
+	e.peers.Store(&c.Peers)
 	if err := e.openState(); err != nil {
 		return nil, err
 	}
@@ -217,6 +219,7 @@ func (e *Enforcer) restore() {
 		return
 	}
 	e.restoreUsual()
+	e.restorePeers()
 	if err := e.restoreOverrides(); err != nil && !errors.Is(err, rlc.ErrNotFound) {
 		e.overrideRefusals[refusedStore]++
 		e.overridesRefused = err.Error()
@@ -443,6 +446,9 @@ func (e *Enforcer) Ready() (reasons, notes []string) {
 	}
 	if e.unreadable != "" {
 		notes = append(notes, "the source of snapshots cannot be read: "+e.unreadable)
+	}
+	if e.killUnreadable != "" {
+		notes = append(notes, "the kill file cannot be read, so it throws no switch and lets go of none: "+e.killUnreadable)
 	}
 	for _, s := range Switches() {
 		if e.switches[s].on() {

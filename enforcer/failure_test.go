@@ -204,3 +204,28 @@ func poisson(r *rand.Rand, mean float64) (n int) {
 	}
 	return n
 }
+
+// How many there are outlives a restart while nobody can count them; a number
+// that is configured holds until then.
+func TestTheNumberOfEnforcersOutlivesARestart(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []struct {
+		configured int
+		admitted   int // of twenty under ten a day
+		counted    int // afterwards; 0: not at all
+	}{{0, 10, 5}, {0, 2, 0}, {10, 1, 0}, {0, 2, 0}} {
+		e, _, fail := failing(t, enforcer.Config{StateDir: dir, Peers: enforcer.Peers{Zone: c.configured, Region: c.configured, Global: c.configured}})
+		if e.Snapshot() == nil {
+			load(t, e, snap(1, policy("s", "buckets:\n  - {name: b, each: [caller], mode: enforce, limit: "+tenADay+"}\n")))
+		}
+		*fail = away("refused")
+		wantOutcomes(t, fmt.Sprint(c), ask(e, 20, "s", search), c.admitted, 20-c.admitted, 0)
+		if c.counted > 0 {
+			e.SetPeers(enforcer.Peers{Zone: 1, Region: c.counted, Global: c.counted})
+			e.SetPeers(enforcer.Peers{}) // a bus that lost all says nothing
+		}
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

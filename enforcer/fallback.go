@@ -45,9 +45,6 @@ type Peers struct {
 	Zone, Region, Global int
 }
 
-// SetPeers says how many enforcers there are now.
-func (e *Enforcer) SetPeers(p Peers) { e.peers.Store(&p) }
-
 // of is the number of enforcers that share a limit of this scope.
 func (p *Peers) of(scope string) int {
 	switch {

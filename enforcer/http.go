@@ -396,7 +396,14 @@ func jsonText(err error) string {
 	case errors.As(err, &syntax):
 		return fmt.Sprintf("the body is not JSON: %v at byte %d", syntax, syntax.Offset)
 	case errors.As(err, &kind):
-		return fmt.Sprintf("%s must not be a %s", kind.Field, kind.Value)
+		field, value := kind.Field, "a "+kind.Value
+		if field == "" {
+			field = "the body"
+		}
+		if strings.ContainsRune("aeiou", rune(kind.Value[0])) {
+			value = "an " + kind.Value
+		}
+		return field + " must not be " + value
 	}
 	return strings.TrimPrefix(err.Error(), "json: ")
 }

@@ -302,6 +302,7 @@ func TestBadInputIsRefusedWithAClearText(t *testing.T) {
 		{"POST", "/v1/check", `{"service":"s"} {"service":"t"}`, 400, "more than one JSON value"},
 		{"POST", "/v1/check", `{"service":"s","attribute":{}}`, 400, `unknown field "attribute"`},
 		{"POST", "/v1/check", `{"service":"s","cost":-5}`, 400, "cost -5 is negative"},
+		{"POST", "/v1/check", `[]`, 400, "the body must not be an array"},
 		{"POST", "/v1/check", `{"service":"s","cost":1.5}`, 400, "cost must not be a number"},
 		{"POST", "/v1/check", `{"service":"s","cost":"x"}`, 400, "cost must not be a string"},
 		{"POST", "/v1/check", `{"service":"s","cost":99999999999999999999}`, 400, "cost must not be"},

@@ -213,3 +213,17 @@ func TestAServiceThatIsNewTripsNoBreaker(t *testing.T) {
 	}
 	wantMetrics(t, e, map[string]string{`rlc_enforcer_identity_breaker{service="s"}`: "0", `rlc_enforcer_unidentified_total{service="s"}`: "15000"})
 }
+
+// A kill file that somebody made and this process may not read is not passed
+// over in silence.
+func TestAKillFileThatCannotBeReadIsSaid(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "kill")
+	if err := os.Mkdir(file, 0o700); err != nil { // reading a folder fails, whoever reads
+		t.Fatal(err)
+	}
+	e, _ := start(t, enforcer.Config{KillFile: file})
+	if _, notes := e.Ready(); !strings.Contains(strings.Join(notes, "\n"), "the kill file cannot be read") {
+		t.Errorf("notes: %q", notes)
+	}
+}

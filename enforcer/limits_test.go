@@ -246,3 +246,15 @@ func TestTheTopListNamesWhoIsRefusedMost(t *testing.T) {
 		t.Errorf("%d series of the top lists, want two outcomes of ten keys of two buckets", n)
 	}
 }
+
+// Nobody knows yet what is sensitive: so all of it is.
+func TestWithoutAPolicyNoValueIsTold(t *testing.T) {
+	e, _ := start(t, enforcer.Config{})
+	for range 2 { // without a snapshot, then without a policy
+		got := e.Reveal("s", rlc.Attributes{"ip": "192.0.2.7", "caller": ""})
+		if got["ip"] == "192.0.2.7" || got["ip"] == "" || got["caller"] != "" {
+			t.Errorf("revealed as %v", got)
+		}
+		load(t, e, snap(1, policy("other", "buckets: [{name: b, each: [caller]}]\n")))
+	}
+}

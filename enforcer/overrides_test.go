@@ -64,7 +64,7 @@ func TestOverridesAreReadStrictly(t *testing.T) {
 	for doc, want := range map[string]string{
 		"":                                "empty",
 		"null":                            "null",
-		"[]":                              "must not be a array",
+		"[]":                              "the body must not be an array",
 		"{}":                              `want {"overrides": [...]}`,
 		`{"overrides":null}`:              "null",
 		`{"overrides":[]} {}`:             "more than one JSON value",

@@ -20,11 +20,18 @@ func (e *Enforcer) hashed(value string) string {
 }
 
 // Reveal is attrs as they may be told: with the values that the service calls
-// sensitive hashed. It is attrs itself where there are none.
+// sensitive hashed, and all of them where no policy says which those are. It is
+// attrs itself where there are none.
 func (e *Enforcer) Reveal(service string, attrs rlc.Attributes) rlc.Attributes {
 	l := e.loaded.Load()
 	if l == nil || l.services[service] == nil {
-		return attrs
+		out := maps.Clone(attrs)
+		for name, v := range out {
+			if v != "" {
+				out[name] = e.hashed(v)
+			}
+		}
+		return out
 	}
 	return e.conceal(l.services[service].service, attrs)
 }

@@ -92,14 +92,34 @@ func (e *Enforcer) lookAtKillFile() {
 	case err == nil:
 		named = killed(data)
 	case !errors.Is(err, fs.ErrNotExist):
-		return // a disk that fails throws no switch, and lets go of none
+		// Somebody wanted a switch thrown, or the disk fails: nobody knows which,
+		// so none is thrown and none let go of, but it is said.
+		e.killFileFailed(err)
+		return
 	}
+	e.killFileFailed(nil)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, s := range Switches() {
 		t := e.switches[s]
 		t.byFile = slices.Contains(named, s)
 		e.throw(s, t, fmt.Sprintf("the file %s", path))
+	}
+}
+
+// killFileFailed says once, and at Ready as long as it lasts, that the kill file
+// is there and cannot be read; nil that it can, or is not there.
+func (e *Enforcer) killFileFailed(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	e.mu.Lock()
+	before := e.killUnreadable
+	e.killUnreadable = text
+	e.mu.Unlock()
+	if text != "" && text != before {
+		e.log.Error("the kill file cannot be read: it throws no switch and lets go of none", "error", err)
 	}
 }
 

@@ -119,6 +119,7 @@ func (s *server) counter() (*redis.Counter, error) {
 func (s *server) build(counter *redis.Counter) (*enforcer.Enforcer, error) {
 	c := enforcer.Config{
 		Name: s.name, Zone: s.zone, Region: s.region, StateDir: s.state, KillFile: s.killFile,
+		Peers: enforcer.Peers{Zone: s.peers, Region: s.peers, Global: s.peers}, MaxKeys: s.maxKeys,
 		PagesURL: s.pagesURL, Token: s.token, Registerer: s.registry, Log: s.log,
 	}
 	if counter != nil {

@@ -25,6 +25,7 @@ type settings struct {
 	redisTimeout          time.Duration
 	state, killFile       string
 	name, zone, region    string
+	peers, maxKeys        int
 	pagesURL              string
 
 	token, tokenFile  string
@@ -54,12 +55,14 @@ func (s *settings) flags() *flag.FlagSet {
 	f.StringVar(&s.redis, "redis", "", "`URL` of the Redis that holds shared counters and, without --config-dir, carries snapshots:\nredis://[user:password@]host:port/db, or rediss:// for TLS; RLC_REDIS_FILE names a file with\nthe URL or, beside this flag, with the password")
 	f.BoolVar(&s.localCounters, "local-counters", false, "count in this process only, although there is a Redis")
 	f.BoolVar(&s.strict, "strict", false, "ask Redis for every decision: exact to the request, and no leases for busy keys")
-	f.DurationVar(&s.redisTimeout, "redis-timeout", 8*time.Millisecond, "how long a decision waits for Redis, 1ms to 1s; an answer to Envoy comes within nearly\ntwice that, and Envoy gives up after 20 ms unless it is told otherwise")
+	f.DurationVar(&s.redisTimeout, "redis-timeout", 8*time.Millisecond, "how long a decision waits for Redis, over all that it asks, 1ms to 1s; Envoy gives up after\n20 ms unless it is told otherwise")
 	f.StringVar(&s.state, "state", "", "`folder` for the last good snapshot and overrides; without it nothing outlives a restart")
 	f.StringVar(&s.killFile, "kill-file", "", "`file` that throws kill switches while it exists, looked at each second (default kill in --state)")
 	f.StringVar(&s.name, "name", "", "`name` of this enforcer (default the host's)")
 	f.StringVar(&s.zone, "zone", "", "`zone` it runs in")
 	f.StringVar(&s.region, "region", "", "`region` it runs in")
+	f.IntVar(&s.peers, "peers", 0, "how `many` enforcers share the limits: each one's equal share while Redis is away. On the bus\nthey are counted; give it with --config-dir (default what was counted last, else 1)")
+	f.IntVar(&s.maxKeys, "max-keys", 1_000_000, "the most `keys` that are counted in this process at one time, over all buckets; each takes\nup to 1 kB")
 	f.StringVar(&s.pagesURL, "pages-url", "", "`URL` of rlc's pages: a refusal links to its bucket's page")
 	f.StringVar(&s.tokenFile, "token-file", "", "`file` with the token that is asked for as Authorization: Bearer … (or RLC_TOKEN)")
 	f.StringVar(&s.tlsCert, "tls-cert", "", "`file` with the PEM certificate of both listeners; TLS files are read again within 1 s of a change")
@@ -169,6 +172,8 @@ func (s *settings) check() error {
 		return invalid("--redis-prefix and --redis-ca belong to --redis")
 	case s.redisTimeout < time.Millisecond || s.redisTimeout > time.Second:
 		return invalid("--redis-timeout %s is outside 1ms to 1s", s.redisTimeout)
+	case s.peers < 0 || s.maxKeys < 1:
+		return invalid("--peers %d, --max-keys %d: want 0 or more, and 1 or more", s.peers, s.maxKeys)
 	case s.strict && s.localCounters:
 		return invalid("--strict and --local-counters exclude each other")
 	case s.http == off && s.grpc == off:
