@@ -44,6 +44,9 @@ bench: ## the benchmarks, with figures; first decisions beside those of other li
 	cd bench && $(GO) run .
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
+scores: ## hold the policies against their bars on recorded traces, those of the demo or those in RLC_TRACES
+	$(GO) test -count=1 -run TestRecordedTracesReachTheBars -v ./policies
+
 chaos: needs ## the long fault tests: every kill three times, thousands of histories, the loop on ten seeds at 2,000 nodes
 	RLC_KILLS=3 $(GO) test -count=1 -timeout 60m -tags fault -run 'Kill|Fault|Hit' ./internal/fault ./internal/planner ./cmd/rlc ./internal/e2e
 	GOGC=400 RLC_HISTORIES=100000 $(GO) test -count=1 -timeout 3h -run 'Invariant1M|Invariant3No' ./policies
@@ -53,4 +56,4 @@ chaos: needs ## the long fault tests: every kill three times, thousands of histo
 clean: ## remove what was built (the demo's data stays in demo-data)
 	rm -rf $(BIN)
 
-.PHONY: help build run test needs lint generate verify screenshots bench chaos clean
+.PHONY: help build run test needs lint generate verify screenshots bench scores chaos clean

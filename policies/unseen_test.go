@@ -153,7 +153,7 @@ func walked(t *testing.T, policy rlc.Policy, trace score.Trace, ahead time.Durat
 
 // The bars of policies.md 7 are not those of fifteen series alone: kinds that
 // these lack are forecast and limited as well, whatever the seed.
-func TestSeriesThatNobodyTunedOnHoldTheBars(t *testing.T) {
+func TestMadeSeriesHoldTheBars(t *testing.T) {
 	kind := func(spec rlc.PolicySpec) rlc.Policy {
 		p, err := Builtin().New(spec)
 		if err != nil {

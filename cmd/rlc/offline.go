@@ -203,7 +203,8 @@ rounding or floor. DIR holds csv/ and origins_weekly.csv or origins_daily.csv.
 
 --score measures the file against what came, beside the highest step × 1.2: over
 all series, for each series, and with one series left out at a time. Historical
-(with headroom 0.2) and predictive are held against their bars.`,
+(with headroom 0.2) and predictive are held against their bars: the command fails
+where one is missed that must be reached.`,
 		Example: "  rlc evaluate --traces traces --policy historical --protocol weekly --param headroom=0.2 --out forecast.csv\n" +
 			"  rlc evaluate --traces traces --policy predictive --protocol daily --out forecast.csv --score",
 		Args: cobra.NoArgs,
@@ -250,7 +251,16 @@ all series, for each series, and with one series left out at a time. Historical
 			if err := score.WriteTables(c.OutOrStdout(), e.Protocol, methods); err != nil || e.Published {
 				return err
 			}
-			return score.WriteBars(c.OutOrStdout(), e.Policy.Kind, e.Protocol, methods)
+			if e.Policy.Kind == "historical" && e.Policy.Params["headroom"] != 0.2 {
+				return nil // its bars are those of that headroom
+			}
+			if err := score.WriteBars(c.OutOrStdout(), e.Policy.Kind, e.Protocol, methods); err != nil {
+				return err
+			}
+			if missed := score.Missed(e.Policy.Kind, e.Protocol, methods); missed != nil {
+				return errors.New(strings.Join(missed, "; "))
+			}
+			return nil
 		},
 	}
 	c.Flags().StringVar(&e.Traces, "traces", "", "folder with csv/ and the origins")

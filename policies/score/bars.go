@@ -40,10 +40,29 @@ func (b bar) verdict(v, bar float64) string {
 		missing = -missing
 	}
 	if missing <= 0 {
-		return "reached"
+		return reached
 	}
 	return fmt.Sprintf("off by %.4f", missing)
 }
+
+// Missed are the bars that the last method must reach and does not, each as a
+// sentence; nil for none, and for a kind or protocol without bars.
+func Missed(kind, protocol string, methods []Method) []string {
+	if len(methods) < 2 {
+		return nil
+	}
+	base, own := methods[0].Mean(""), methods[len(methods)-1].Mean("")
+	var all []string
+	for _, b := range bars(kind, protocol) {
+		if v := b.of(own, base); b.verdict(v, b.must) != reached {
+			all = append(all, fmt.Sprintf("%s, %s: %s is %.4f, %s; the bar is %.3f", kind, protocol, b.name, v, b.verdict(v, b.must), b.must))
+		}
+	}
+	return all
+}
+
+// reached is the verdict on a bar that is.
+const reached = "reached"
 
 // WriteBars writes as Markdown how the last method stands against the bars of
 // its kind, and the worst it comes to with one series left out. The first method

@@ -31,6 +31,13 @@ func TestBarsSayWhatIsReachedAndHowFarTheRestIs(t *testing.T) {
 	if out.String() != want {
 		t.Errorf("%s\nwant %s", out.String(), want)
 	}
+	if missed := Missed("historical", "weekly", methods); missed != nil {
+		t.Errorf("missed: %q", missed)
+	}
+	methods[1].Rows[1].Drop = 0.013 // (0.002 + 0.013) / 2
+	if missed := Missed("historical", "weekly", methods); len(missed) != 1 || missed[0] != "historical, weekly: drop is 0.0075, off by 0.0005; the bar is 0.007" {
+		t.Errorf("missed: %q", missed)
+	}
 	out.Reset()
 	if err := WriteBars(&out, "recent", "weekly", methods); err != nil || out.Len() > 0 {
 		t.Errorf("a kind without bars: %q, %v", out.String(), err)
