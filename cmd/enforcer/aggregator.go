@@ -69,6 +69,7 @@ func aggregate(ctx context.Context, args []string, env func(string) string, stdo
 	t.registry.MustRegister(aggregatorCollector{a})
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /readyz", showReady(a.Ready))
+	t.group.Go(func() error { keepToOne(t.ctx, env); return nil })
 	return t.serve(stdout, a.Serve, mux)
 }
 
