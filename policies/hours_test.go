@@ -378,3 +378,17 @@ func hourlyShape(t *rapid.T) func(now time.Time, rate rlc.Rate) []rlc.Rate {
 		return out
 	}
 }
+
+func TestAWindowBelowTwoWeeksSaysThatItNeverLeavesShadow(t *testing.T) {
+	for window, want := range map[string]bool{"7d": true, "13d": true, "14d": false} {
+		p, err := Builtin().New(rlc.PolicySpec{Kind: "historical", Params: rlc.Params{"window": window}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, c := run{policy: p, history: recorded(monday, 28, usual), current: quota(300)}.propose(t)
+		said := slices.ContainsFunc(c.Reasons, func(r rlc.Reason) bool { return r.Rule == "window" })
+		if said != want || want == (c.New.Rate < 300) {
+			t.Errorf("window %s: said %v, 300/s became %v, held %q", window, said, c.New.Rate, c.Held)
+		}
+	}
+}

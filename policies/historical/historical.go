@@ -157,6 +157,10 @@ func (p *Policy) propose(in rlc.Input, rule func(*weeks, func(mark, int) bool) B
 	est.Limit.Rate = counted.rate
 	est.Why = f.why(counted)
 	est.Steps = f.steps(counted, w, raw, est.Peak, in)
+	if p.window < fullDays*day {
+		est.Steps = append(est.Steps, rlc.Reason{Rule: "window", Rate: counted.rate, Detail: fmt.Sprintf(
+			"a window of %.0f days never holds the %d days that leaving shadow and a decrease take", math.Floor(p.window.Hours()/24), fullDays)})
+	}
 	if in.Current != nil {
 		hold(&est, counted, all, w, in)
 	}
