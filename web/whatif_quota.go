@@ -76,9 +76,8 @@ func (s *server) oneWhatIf(v *visit, ending string) error {
 	if err != nil {
 		return err
 	}
-	quota := ui.Link{Text: quotaName(r.name, r.key), URL: bucketURL(t.name, r.name, r.key)}
 	view := ui.QuotaWhatIf{Head: s.bucketHead(t, r)}
-	view.Head.Parent, view.Head.Title = quota, "what if"
+	view.Head.Facts = append([]ui.Link{{Text: "chart, reasons and history", URL: bucketURL(t.name, r.name, r.key)}}, view.Head.Facts...)
 	if len(h.Hours) < 2 {
 		view.None = noChart(t, r, nil)
 		return s.render(v, http.StatusOK, ui.QuotaWhatIfPage(f, view))
