@@ -270,25 +270,28 @@ func (s *Server) status(domain string, d *enforcer.Decision) *pb.RateLimitRespon
 	return out
 }
 
-// currentLimit is the rate in the smallest unit in which it is a whole number;
-// where there is none, rounded in the longest in which it fits. The name is
-// the bucket's.
+// currentLimit is the rate in the smallest unit up to a day in which it is a
+// whole number; where there is none, rounded in the longest in which it fits. One
+// of less than a request a day has the week, the month of 30 days or the year. The
+// name is the bucket's.
 func currentLimit(t *enforcer.Told) *pb.RateLimitResponse_RateLimit {
 	out := &pb.RateLimitResponse_RateLimit{Name: text(t.Bucket)}
 	perSecond := float64(t.Rate)
+	const day = 86400
 	for _, u := range []struct {
 		unit    pb.RateLimitResponse_RateLimit_Unit
 		seconds float64
 	}{
 		{pb.RateLimitResponse_RateLimit_SECOND, 1}, {pb.RateLimitResponse_RateLimit_MINUTE, 60},
-		{pb.RateLimitResponse_RateLimit_HOUR, 3600}, {pb.RateLimitResponse_RateLimit_DAY, 86400},
+		{pb.RateLimitResponse_RateLimit_HOUR, 3600}, {pb.RateLimitResponse_RateLimit_DAY, day},
+		{pb.RateLimitResponse_RateLimit_WEEK, 7 * day}, {pb.RateLimitResponse_RateLimit_MONTH, 30 * day}, {pb.RateLimitResponse_RateLimit_YEAR, 365 * day},
 	} {
 		n := math.Round(perSecond * u.seconds)
 		if out.Unit != pb.RateLimitResponse_RateLimit_UNKNOWN && n > math.MaxUint32 {
 			break
 		}
 		out.Unit, out.RequestsPerUnit = u.unit, uint32(min(n, math.MaxUint32))
-		if n >= 1 && math.Abs(n-perSecond*u.seconds) < 1e-6*n {
+		if n >= 1 && (u.seconds >= day || math.Abs(n-perSecond*u.seconds) < 1e-6*n) || perSecond == 0 && u.seconds == day {
 			break
 		}
 	}
