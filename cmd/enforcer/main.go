@@ -61,6 +61,10 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 	case "serve":
 		err = serve(ctx, args, env, stdout, stderr)
 	case "version", "--version":
+		if len(args) > 0 {
+			err = fmt.Errorf("%w: unexpected argument %q of version", rlc.ErrInvalid, args[0])
+			break
+		}
 		fmt.Fprintln(stdout, "enforcer", version())
 	case "help", "--help", "-h":
 		fmt.Fprint(stdout, usage)

@@ -55,6 +55,7 @@ func TestCommandsAnswerWithTheirExitCodes(t *testing.T) {
 		want string // in stdout or stderr
 	}{
 		{"--help", "", 0, "enforcer serve [flags]"},
+		{"version --nonsense", "", 3, `unexpected argument "--nonsense" of version`},
 		{"serve --help", "", 0, "-config-dir folder"},
 		{"version", "", 0, "enforcer "},
 		{"", "", 3, "want a command"},
