@@ -10,19 +10,26 @@ import (
 	"github.com/openrlc/rlc/internal/planner"
 )
 
-// recorded finds out, before a proposal is put up, whether the review whose place it
-// takes was merged: its own proposal is superseded since the run was stored, while
-// its branch stands until now.
+// recorded finds out, before a proposal is put up and after, whether the review whose
+// place it takes was merged: its own proposal is superseded since the run was stored,
+// while its branch stands until now.
 type recorded struct {
 	planner.Publisher
 	app *App
 }
 
 func (r recorded) Publish(ctx context.Context, p rlc.Proposal) (rlc.Proposal, error) {
-	if err := r.app.settleReplaced(ctx, p); err != nil {
+	replaced, err := r.app.settleReplaced(ctx, p)
+	if err != nil {
 		return p, fmt.Errorf("look for what became of the review before %s: %w", p.ID, err)
 	}
-	return r.Publisher.Publish(ctx, p)
+	out, err := r.Publisher.Publish(ctx, p)
+	if err == nil && replaced { // merged between the look and the push, it is merged all the same
+		if _, err := r.app.settleReplaced(ctx, p); err != nil {
+			return out, fmt.Errorf("look for what became of the review before %s: %w", p.ID, err)
+		}
+	}
+	return out, err
 }
 
 // mostReplaced bounds how many proposals that were never put up are gone back over
@@ -30,11 +37,11 @@ func (r recorded) Publish(ctx context.Context, p rlc.Proposal) (rlc.Proposal, er
 const mostReplaced = 20
 
 // settleReplaced records the proposal whose review next takes the place of as
-// accepted where that was merged.
-func (a *App) settleReplaced(ctx context.Context, next rlc.Proposal) error {
+// accepted where that was merged. waits tells that there is one which was not, yet.
+func (a *App) settleReplaced(ctx context.Context, next rlc.Proposal) (waits bool, err error) {
 	past, _, err := a.Records.Proposals(ctx, "", next.Service, rlc.Page{Size: mostReplaced})
 	if err != nil {
-		return err
+		return false, err
 	}
 	for _, p := range past {
 		replaced := p.State == rlc.Superseded && strings.HasPrefix(p.Reason, rlc.SupersededBy)
@@ -42,18 +49,18 @@ func (a *App) settleReplaced(ctx context.Context, next rlc.Proposal) error {
 		case p.State == rlc.Pending, replaced && p.Commit == "":
 			continue // never put up
 		case !replaced:
-			return nil // decided, and its review with it
+			return false, nil // decided, and its review with it
 		}
 		asked := p
 		asked.State = rlc.Open
 		now, err := a.reviews.Settle(ctx, asked)
 		if err != nil || now.State != rlc.Accepted {
-			return err
+			return true, err
 		}
 		now.Reason = ""
-		return a.found(ctx, now)
+		return false, a.found(ctx, now)
 	}
-	return nil
+	return false, nil
 }
 
 // found records what became of a proposal outside of RLC.
