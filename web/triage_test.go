@@ -5,7 +5,11 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/openrlc/rlc/web"
 )
 
 // form0 reads the first episode's form of the shadow page.
@@ -26,7 +30,12 @@ func form0(t *testing.T, page string) (action string, form url.Values) {
 
 func TestVerdictButtonsFeedTheNextRun(t *testing.T) {
 	f := newFixture(t)
-	h := f.handler(t)
+	c, ticks := f.config(), atomic.Int64{}
+	c.Now = func() time.Time { return now.Add(time.Duration(ticks.Add(1)) * time.Microsecond) } // the last word comes last
+	h, err := web.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
 	send := func(target string, form url.Values) int {
 		return request(h, "POST", target, form.Encode(), func(r *http.Request) {
 			bearer(r)
