@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"math"
+	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -14,40 +16,54 @@ import (
 	"time"
 )
 
-// Three owners, each at a browser, take a service that has no policy to
-// enforce: by mouse, on a phone without scripts, and by keyboard alone. What
-// each did is looked for in git, in the records and at the enforcer.
+// One installation, and the people who live with it, each at a browser with
+// habits of their own. Owners take a service that has no policy to enforce: one
+// on a phone that runs no scripts, one by keyboard alone, one by mouse. Then
+// somebody asks where a number comes from, a caller asks why it is refused and
+// gets an answer, and people on phones ask what if. What each did is looked for
+// in git, in the records and at the enforcer.
 func TestPeopleAtTheirBrowsers(t *testing.T) {
-	owners := []struct {
-		habits
-		service string
-	}{
-		{habits{"Ana Lima", false, true, 1440}, "payments"},
-		{habits{"Ben Ode", false, false, 360}, "ledger"},
-		{habits{"Kim Sol", true, true, 1024}, "wallet"},
-	}
-	var flows []flow
-	for _, o := range owners {
-		flows = append(flows, flow{o.service, "web", storm(daily(10), 3)}, flow{o.service, "jobs", storm(daily(6), 4)})
-	}
-	w := newWorld(t, flows...)
+	const service = "payments"
+	told := &inbox{}
+	team := httptest.NewServer(told)
+	t.Cleanup(team.Close)
+	w := newWorld(t, flow{service, "web", storm(daily(10), 3)}, flow{service, "jobs", storm(daily(6), 4)})
 	config, err := os.ReadFile(w.config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.write(w.config, string(config)+"rollout: {min_shadow: 1s}\n")
+	hook := filepath.Join(w.dir, "hook")
+	w.write(hook, team.URL+"\n")
+	w.write(w.config, string(config)+"rollout: {min_shadow: 1s, min_drops: 1000000}\nnotify: {webhook_file: "+hook+", digest: 1s}\n")
 	server := w.serve("rlc")
 	server.ready()
+	t.Setenv("RLC_PAGES_URL", server.url)
 	edge := w.edge("edge-1")
-	for _, o := range owners {
-		send(t, edge, o.service, "web", 20)
-		send(t, edge, o.service, "jobs", 1)
-	}
+	send(t, edge, service, "web", 4)
+	send(t, edge, service, "jobs", 1)
 	chromium := browser(t)
-	for _, o := range owners {
-		t.Run("onboard to enforce, "+o.name, func(t *testing.T) {
-			onboardToEnforce(t, w, server, edge, newPerson(t, chromium, server, o.habits), o.service)
+	for i, part := range []struct {
+		name string
+		habits
+		take func(*testing.T, *world, *process, *process, *person, string)
+	}{
+		{"onboard and review on a phone without scripts", habits{"Ben Ode", false, false, 360}, onboard},
+		{"triage by keyboard alone", habits{"Kim Sol", true, true, 1024}, triage},
+		{"enforce by mouse", habits{"Ana Lima", false, true, 1440}, enforce},
+		{"why is my limit this", habits{"Vi Tor", true, true, 1440}, whyThisLimit},
+		{"why is my limit this, on a phone without scripts", habits{"Pho Ne", false, false, 360}, whyThisLimitOnAPhone},
+		{"why am I refused", habits{"Cal Ler", false, true, 360}, whyRefused},
+		{"more is asked for and answered", habits{"Ana Lima", false, false, 1440}, answerAsk(told)},
+		{"what if on a phone", habits{"Mo Bile", false, true, 360}, whatIfByTouch},
+		{"what if on a phone without scripts", habits{"Pho Ne", false, false, 360}, whatIfByButton},
+		{"the word of the triage is heard", habits{"Ana Lima", false, true, 1440}, heard},
+	} {
+		done := t.Run(part.name, func(t *testing.T) {
+			part.take(t, w, server, edge, newPerson(t, chromium, server, part.habits), service)
 		})
+		if !done && i < 3 {
+			return // the others ask about what these made
+		}
 	}
 }
 
@@ -85,17 +101,18 @@ func send(t *testing.T, edge *process, service, caller string, n int) {
 	})
 }
 
-// onboardToEnforce is the whole way of a service that nobody limits.
-func onboardToEnforce(t *testing.T, w *world, server, edge *process, p *person, service string) {
-	outcome := func() string {
-		_, text := ask("POST", edge.url+"/v1/check", map[string]any{"service": service, "attributes": map[string]string{"caller": "web", "procedure": "Get"}})
-		var d struct{ Outcome string }
-		_ = json.Unmarshal([]byte(text), &d) // an empty outcome is none
-		return d.Outcome
-	}
-	p.signIn()
+// outcome is what the enforcer says of one request of web.
+func outcome(edge *process, service string) string {
+	_, text := ask("POST", edge.url+"/v1/check", map[string]any{"service": service, "attributes": map[string]string{"caller": "web", "procedure": "Get"}})
+	var d struct{ Outcome string }
+	_ = json.Unmarshal([]byte(text), &d) // an empty outcome is none
+	return d.Outcome
+}
 
-	// Onboard: what is seen, what is suggested.
+// onboard commits a first policy as suggested, and accepts what a run makes of
+// it.
+func onboard(t *testing.T, w *world, server, _ *process, p *person, service string) {
+	p.signIn()
 	eventually(t, "the services without a policy are known", func() bool { return server.says("/services?show=unmanaged", service) })
 	p.visit("/services?show=unmanaged")
 	p.press(`main a[href="/services/` + service + `/onboard"]`)
@@ -115,7 +132,7 @@ func onboardToEnforce(t *testing.T, w *world, server, edge *process, p *person, 
 	w.authored(p.name, "Onboard "+service)
 	server.audited(p.name, "service.onboard "+service)
 
-	// Review: the proposal holds what was suggested; accepting commits it.
+	// The proposal holds what was suggested; accepting commits it.
 	eventually(t, "a review", func() bool { return slices.Contains(server.open(), service) })
 	p.visit("/proposals?service=" + service)
 	p.press(`main tbody th a`)
@@ -132,15 +149,16 @@ func onboardToEnforce(t *testing.T, w *world, server, edge *process, p *person, 
 	}
 	w.authored(p.name, "rlc("+service+")")
 	server.audited(p.name, "proposal.accepted "+id)
+}
 
-	// Shadow: the enforcer counts and refuses nothing.
-	eventually(t, "shadow counts", func() bool { return outcome() == "virtual_drop" })
+// triage judges what shadow shows: the first episode is traffic, the others are
+// not.
+func triage(t *testing.T, _ *world, server, edge *process, p *person, service string) {
+	p.signIn()
+	eventually(t, "shadow counts and refuses nothing", func() bool { return outcome(edge, service) == "virtual_drop" })
 	p.visit("/services/" + service + "/shadow")
 	p.sees("main", "would have dropped", "callers / web", "callers / jobs")
-
-	// Triage: the first episode is traffic, the others are not.
-	first := p.reads(`form[action*="/episodes"]`)
-	if first == "" {
+	if p.reads(`form[action*="/episodes"]`) == "" {
 		t.Fatalf("no episode to judge: %s", p.reads("main"))
 	}
 	p.press(`form[action*="/episodes"] button[value=raise]`)
@@ -149,23 +167,45 @@ func onboardToEnforce(t *testing.T, w *world, server, edge *process, p *person, 
 	}
 	p.sees("main", p.name+": counts as traffic", p.name+": left out")
 	server.audited(p.name, "verdict.count", "verdict.exclude")
+}
 
-	// Enforce: the checklist is passed, and the enforcer refuses.
-	bucket := "/services/" + service + "/buckets/callers"
-	eventually(t, "every check is passed", func() bool {
-		p.visit(bucket + "/promote")
-		return p.holds(`document.querySelector('form button.danger')`)
-	})
-	p.sees("main", "Every check is passed")
+// enforce promotes the bucket as soon as the checklist lets it, and the
+// enforcer refuses.
+func enforce(t *testing.T, w *world, server, edge *process, p *person, service string) {
+	p.signIn()
+	checklist := "/services/" + service + "/buckets/callers/promote"
+	eventually(t, "every check is passed", func() bool { return server.says(checklist, "Every check is passed") })
+	p.visit(checklist)
 	p.press(`main form button.danger`)
 	p.sees("main", "approved by "+p.name)
 	if policy := w.file("services/" + service + "/policy.yaml"); !strings.Contains(policy, "mode: enforce") {
 		t.Errorf("committed:\n%s", policy)
 	}
-	eventually(t, "the enforcer refuses", func() bool { return outcome() == "drop" })
+	eventually(t, "the enforcer refuses", func() bool { return outcome(edge, service) == "drop" })
 	if code, _ := ask("GET", edge.url+"/v1/check?service="+service+"&caller=guest", nil); code != 200 {
 		t.Errorf("a caller without a quota is answered %d", code)
 	}
+}
+
+// heard has the run that follows a word raise the quota whose episode was said
+// to be traffic.
+func heard(t *testing.T, _ *world, server, _ *process, p *person, service string) {
+	said := server.acts()
+	i := slices.IndexFunc(said, func(act string) bool { return strings.HasPrefix(act, "Kim Sol: verdict.count") })
+	eventually(t, "the next review", func() bool { return slices.Contains(server.open(), service) })
+	p.visit("/proposals?service=" + service + "&state=open")
+	p.press(`main tbody th a`)
+	for _, caller := range []string{"web", "jobs"} {
+		if strings.Contains(said[i], "caller="+caller) {
+			row := `tr:has(a[href*="caller%3D` + caller + `"])`
+			old, next := figures(p.reads(row+` td[data-l=Desired]`)), figures(p.reads(row+" td[data-l=Proposed]"))
+			if len(old) == 0 || len(next) == 0 || next[0] <= old[0] {
+				t.Errorf("%s; the next run proposes %v in place of %v: %s", said[i], next, old, p.reads(row))
+			}
+			return
+		}
+	}
+	t.Errorf("no caller in %q", said[i])
 }
 
 // figures are the numbers in a text.
