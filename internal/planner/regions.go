@@ -139,6 +139,14 @@ func failOver(est *rlc.Estimate, name string, own map[string]rlc.Rate, all *rlc.
 	if est.Limit.Rate > 0 {
 		est.Limit.Burst = rlc.Burst(math.Ceil(min(float64(est.Limit.Burst)*float64(rate/est.Limit.Rate), rlc.MaxRate) - 1e-6))
 	}
+	if f := est.Forecast; f != nil && f.Rates != nil { // a lost region may come at any hour
+		more := *f
+		more.Rates = slices.Clone(f.Rates)
+		for i := range more.Rates {
+			more.Rates[i] += rate - est.Limit.Rate
+		}
+		est.Forecast = &more
+	}
 	est.Limit.Rate = rate
 	est.Why += " + " + why
 	est.Steps = append(est.Steps, rlc.Reason{Rule: "failover", Detail: "+ " + why, Rate: rate, Acted: true})

@@ -230,7 +230,11 @@ func (j *job) fit(ctx context.Context, changes []rlc.Change) {
 	}
 	err := j.read(ctx, func(s rlc.Series) {
 		if c := cut[rlc.QuotaID(s.Bucket, s.Key)]; c != nil && len(s.History.Hours) > 0 {
-			c.Backtest.New = replay(s.History, c.New, c.NewTimed.Hours)
+			hours := c.NewTimed.Hours
+			if hours != nil {
+				hours = within(*hours, c.New.Rate)
+			}
+			c.Backtest.New = replay(s.History, c.New, hours)
 		}
 	})
 	if err != nil {
