@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -36,9 +34,7 @@ func TestInChromium(t *testing.T) {
 	t.Run("a drag zooms and the address says so", func(t *testing.T) { testZoom(t, parent) })
 	t.Run("keyboard only", func(t *testing.T) { testKeyboard(t, parent) })
 	t.Run("what if on a phone", func(t *testing.T) { testWhatIfOnAPhone(t, parent) })
-	t.Run("every page reads without scripts", func(t *testing.T) { testWithoutScripts(t, parent) })
-	t.Run("a phone without scripts scrolls no page sideways", func(t *testing.T) { testPhoneWithoutScripts(t, parent) })
-	t.Run("no page violates its policy", func(t *testing.T) { testPolicy(t, parent) })
+	t.Run("every page reads on a phone without scripts", func(t *testing.T) { testPhoneWithoutScripts(t, parent) })
 	t.Run("framed pages are blank", func(t *testing.T) { testFrames(t, parent) })
 }
 
@@ -60,7 +56,7 @@ func tab(t *testing.T, parent context.Context) (context.Context, func() []string
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(parent)
 	t.Cleanup(cancel)
-	ctx, stop := context.WithTimeout(ctx, 5*time.Minute)
+	ctx, stop := context.WithTimeout(ctx, 15*time.Minute)
 	t.Cleanup(stop)
 	var mu sync.Mutex
 	var said []string
@@ -112,75 +108,6 @@ var pages = map[string]string{
 	"unmanaged": "/services?show=unmanaged",
 	"explained": "/why?service=checkout&caller=search&procedure=Create",
 	"preview":   "/emergency?service=checkout&caller=search&action=limit&rate=100&ttl=30m&reason=INC-1",
-}
-
-// Every page, with hostile names on it, loads without a word from the browser:
-// no script error, no violated policy. At 360 px nothing is wider than the
-// window. In light and dark axe finds nothing serious.
-func testPagesLoadCleanly(t *testing.T, parent context.Context) {
-	f := newFixture(t)
-	server := httptest.NewServer(f.handler(t))
-	defer server.Close()
-	shots := os.Getenv("RLC_WEB_SHOTS") // a folder: pictures for people
-	ctx, said := tab(t, parent)
-	for name, path := range pagePaths() {
-		theme := func(name string) chromedp.Action[chromedp.Void] {
-			return chromedp.Func(func(ctx context.Context, tab *chromedp.Target) error {
-				_, err := chromedp.Evaluate[bool](`document.documentElement.dataset.theme = "`+name+`", document.fonts.ready.then(() => new Promise((r) => requestAnimationFrame(() => requestAnimationFrame(() => r(true)))))`, chromedp.EvalAwaitPromise)(ctx, tab)
-				return err
-			})
-		}
-		if err := chromedp.Do(ctx, chromedp.EmulateViewport(1440, 900), chromedp.Navigate(server.URL+path)); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		for _, look := range []struct {
-			suffix string
-			wide   int64
-			theme  string
-			rules  string
-		}{{"light", 1440, "light", axeAll}, {"dark", 1440, "dark", axeContrast}, {"360", 360, "light", axeTargets}} {
-			if err := chromedp.Do(ctx, chromedp.EmulateViewport(look.wide, 900), theme(look.theme)); err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
-			over, err := chromedp.Run(ctx, chromedp.Evaluate[float64](`document.documentElement.scrollWidth - document.documentElement.clientWidth`))
-			if err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
-			if over > 0 {
-				wide, _ := chromedp.Run(ctx, chromedp.Evaluate[string](`[...document.querySelectorAll('main *, header *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('.scroll, .diff, nav')).slice(0, 4).map(e => e.outerHTML.slice(0, 90)).join(' | ')`))
-				t.Errorf("%s at %d px is %.0f px too wide: %s", name, look.wide, over, wide)
-			}
-			found, err := violations(ctx, look.rules)
-			if err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
-			for _, v := range found {
-				t.Errorf("%s, %s: %s", name, look.suffix, v)
-			}
-			if shots != "" {
-				b, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(filepath.Join(shots, name+"-"+look.suffix+".png"), b, 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		hit, err := chromedp.Run(ctx, chromedp.Evaluate[bool](`document.querySelector('main script:not([type="application/json"]), main img, main [onerror]') !== null`))
-		if err != nil || hit {
-			t.Errorf("%s: a name became markup (%v)", name, err)
-		}
-	}
-	for _, s := range said() {
-		if !strings.Contains(s, "404") || !strings.Contains(s, pages["missing"]) {
-			t.Errorf("the browser says %s", s)
-		}
-	}
-	ok, err := chromedp.Run(ctx, chromedp.Evaluate[bool](`(async () => { const r = await fetch('/'); return r.ok })()`, chromedp.EvalAwaitPromise))
-	if err != nil || !ok {
-		t.Errorf("connect-src 'self' does not hold: %v", err)
-	}
 }
 
 func testChart(t *testing.T, parent context.Context) {
