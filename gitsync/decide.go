@@ -266,12 +266,11 @@ func (r *Repo) reject(ctx context.Context, p rlc.Proposal, actor, reason string,
 		}
 		var moves []move
 		if b.human {
-			name := "refs/rlc/kept/" + refName(segment) + "/" + t.branch.String()
-			was, err := r.bare.read(name)
+			kept, err := s.keep()
 			if err != nil {
 				return nil, err
 			}
-			moves = append(moves, move{name, was, t.branch})
+			moves = append(moves, kept)
 		}
 		if t.team != "" && !whole {
 			return s.withdraw(epoch, t.base, s.line.tip().tree)

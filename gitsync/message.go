@@ -64,9 +64,9 @@ func personal(text string) string {
 }
 
 // onMerge begins what a proposal's message says of the answers to it.
-const onMerge = "\nMerging puts these numbers in force; `git revert` of the merged commit takes\n" +
-	"them back. To change a number, commit to this branch: rlc then leaves it alone.\n" +
-	"To reject, delete the branch.\n\n"
+const onMerge = "\nMerging puts these numbers in force; `rlc rollback` takes them back (after a\n" +
+	"`git revert` they count as set by hand). To change a number, commit to this\n" +
+	"branch: rlc then leaves it alone. To reject, delete the branch.\n\n"
 
 // message is the commit message of a proposal, and the text of its review.
 func message(p rlc.Proposal, n *next, epoch uint64, segment, team string) string {

@@ -2,7 +2,6 @@ package gitsync
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -52,9 +51,7 @@ func (r *Repo) Publish(ctx context.Context, p rlc.Proposal) (rlc.Proposal, error
 		if !unseats(err) {
 			return moves, err
 		}
-		if failed = err; errors.Is(err, rlc.ErrInvalid) {
-			failed = fmt.Errorf("%w: %w", rlc.ErrUnpublishable, err)
-		}
+		failed = unpublishable(p, err)
 		moves, branch, err := a.unseat(p.RunID, epoch)
 		if out = p; branch != "" {
 			out.Branch = branch
@@ -64,10 +61,7 @@ func (r *Repo) Publish(ctx context.Context, p rlc.Proposal) (rlc.Proposal, error
 	if err != nil {
 		return p, fmt.Errorf("publish %s: %w", p.Service, err)
 	}
-	if failed != nil {
-		return out, fmt.Errorf("publish %s: %w", p.Service, failed)
-	}
-	return out, nil
+	return out, failed
 }
 
 // service is one act's look at one service.
@@ -271,6 +265,7 @@ func (s *service) review() (b review, err error) {
 	}
 	baseAt := -1
 	seen, queue := map[plumbing.Hash]bool{}, []plumbing.Hash{s.t.branch}
+	var strangers []*object.Commit
 	for len(queue) > 0 {
 		h := queue[0]
 		queue = queue[1:]
@@ -296,6 +291,7 @@ func (s *service) review() (b review, err error) {
 		switch t := s.who.trailers(c); {
 		case !t.ours || t.segment != s.segment:
 			b.human = true
+			strangers = append(strangers, c)
 		case b.ours == nil:
 			b.ours, b.trailers = c, t
 		}
@@ -303,6 +299,13 @@ func (s *service) review() (b review, err error) {
 	}
 	if baseAt >= 0 {
 		b.base = s.line.points[baseAt].hash
+	}
+	if len(strangers) > 0 && len(seen) <= maxReview {
+		only, err := s.onlyMerged(b, strangers)
+		if err != nil {
+			return b, err
+		}
+		b.human = !only
 	}
 	lines, err := s.lenient(b.tree)
 	b.quotas = sorted(lines)

@@ -95,6 +95,13 @@ func (s *service) settle(p *rlc.Proposal, epoch uint64) ([]move, error) {
 		p.State, p.Decided = rlc.Superseded, s.cfg.Now().UTC()
 		return []move{{proposedRef(s.segment), s.t.own, plumbing.ZeroHash}}, nil
 	case s.t.branch.IsZero():
+		if at, ok, err := s.mergedPartly(put); err != nil {
+			return nil, err
+		} else if ok && own {
+			return s.settled(p, at, own, epoch)
+		} else if ok {
+			return s.settledByContent(p, put, at)
+		}
 		p.State, p.Reason, p.Decided = rlc.Rejected, "the branch was deleted", s.cfg.Now().UTC()
 		return []move{{proposedRef(s.segment), s.t.own, plumbing.ZeroHash}}, nil
 	case b.ours == nil || b.trailers.run != p.RunID:
@@ -170,15 +177,10 @@ func (s *service) came(at int) (bool, error) {
 			return false, err
 		}
 	}
-	differ := func(a, b map[string]rlc.Quota, id string) bool {
-		x, in := a[id]
-		y, is := b[id]
-		return in != is || !same(x, y)
-	}
 	before, after, now := lines[0], lines[1], lines[2]
 	for _, side := range []map[string]rlc.Quota{before, after} {
 		for id := range side {
-			if differ(before, after, id) && differ(before, now, id) {
+			if !alike(before, after, id) && !alike(before, now, id) {
 				return true, nil
 			}
 		}

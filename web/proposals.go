@@ -301,6 +301,9 @@ func proposalVerdict(p rlc.Proposal, changes []rlc.Change, old, neu float64, kno
 		say[0].Text += ": " + strings.Join(does, ", ")
 	}
 	say[0].Text += "."
+	if len(changes) == 0 {
+		say[0].Text = "No quota of " + p.Service + " changes: the files that are rendered from them for other limiters do."
+	}
 	if known {
 		say = append(say, ui.Part{Text: " Over past traffic the proposed limits would have dropped "}, ui.Part{Text: count(neu), Bold: true}, ui.Part{Text: " requests"})
 		if fresh < len(changes) {
@@ -309,10 +312,17 @@ func proposalVerdict(p rlc.Proposal, changes []rlc.Change, old, neu float64, kno
 		say = append(say, ui.Part{Text: "."})
 	}
 	risk := review.Risk(changes)
-	if p.Human {
+	switch {
+	case p.Human:
 		risk += " A person has committed to the branch, so RLC leaves it alone."
+	case p.State == rlc.Pending && p.Reason != "" && p.Error == "":
+		risk += " It " + p.Reason + "."
 	}
-	if p.Error != "" {
+	switch {
+	case p.Error == "":
+	case p.State == rlc.Failed:
+		risk += " It cannot be published: " + plain(fmt.Errorf("%s", p.Error)) + ". The numbers in force stay."
+	default:
 		risk += " Publishing failed last: " + plain(fmt.Errorf("%s", p.Error)) + "."
 	}
 	return say, risk
@@ -358,10 +368,10 @@ func timeline(v *visit, p rlc.Proposal) []ui.Event {
 		out = append(out,
 			ui.Event{Label: "next", Next: true, Parts: []ui.Part{{Text: "Somebody accepts or rejects it"}}},
 			ui.Event{Label: "then", Next: true, Parts: []ui.Part{{Text: "Enforcers load the new snapshot within seconds"}}},
-			ui.Event{Label: "to undo", Next: true, Parts: []ui.Part{{Text: "Revert the commit on the base branch"}}})
+			ui.Event{Label: "to undo", Next: true, Parts: []ui.Part{{Text: "Roll the service back, on its page or with rlc rollback"}}})
 	case rlc.Accepted:
 		out = append(out, ui.Event{At: v.time(p.Decided), Parts: []ui.Part{{Text: "Accepted by " + orNobody(p.Actor)}}},
-			ui.Event{Label: "to undo", Next: true, Parts: []ui.Part{{Text: "Revert the commit on the base branch"}}})
+			ui.Event{Label: "to undo", Next: true, Parts: []ui.Part{{Text: "Roll the service back, on its page or with rlc rollback"}}})
 	case rlc.Rejected:
 		out = append(out, ui.Event{At: v.time(p.Decided), Parts: []ui.Part{{Text: "Rejected by " + orNobody(p.Actor) + ": " + p.Reason}}})
 	case rlc.Superseded:

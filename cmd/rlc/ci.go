@@ -202,7 +202,7 @@ func (o *checking) verdict(e *checks.Edit, refused []rlc.Change, unread error) e
 func (o *checking) files(e *checks.Edit, refused []rlc.Change) error {
 	var bad error
 	if o.comment != "" {
-		bad = os.WriteFile(o.comment, []byte(e.Markdown(commentLimit)+"\n"+forge.Mark+"\n"), 0o644)
+		bad = os.WriteFile(o.comment, []byte(e.Markdown(commentLimit)+"\n"), 0o644)
 	}
 	if o.junit == "" {
 		return bad

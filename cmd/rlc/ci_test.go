@@ -213,7 +213,7 @@ func postsOnce(t *testing.T, kind forgetest.Kind, open func(forge.Server) (forge
 	told := func(commit string, verdict forge.Verdict, detail, comment string) {
 		t.Helper()
 		comments, statuses := server.Comments(v.Number), server.Statuses(commit)
-		if len(comments) != 1 || !strings.Contains(comments[0], comment) || !strings.HasSuffix(comments[0], forge.Mark) {
+		if len(comments) != 1 || !strings.Contains(comments[0], comment) || !strings.Contains(comments[0], "\n\n<!-- rlc:comment ") {
 			t.Errorf("comments, want one with %q:\n%s", comment, strings.Join(comments, "\n---\n"))
 		}
 		if last := statuses[len(statuses)-1]; last.Name != "rlc ci" || last.Verdict != verdict || !strings.Contains(last.Detail, detail) {

@@ -28,6 +28,7 @@ const (
 	maxAnswer  = 8 << 20 // bytes of one answer
 	maxSecret  = 64 << 10
 	callWait   = 30 * time.Second // of one call
+	readWait   = 10 * time.Second // of one that only reads: the follower waits for it
 	firstPause = 30 * time.Second // after a refusal, doubled by each up to
 	lastPause  = 15 * time.Minute
 	maxPause   = time.Hour // that a server may ask for
@@ -38,19 +39,24 @@ type Server struct {
 	URL       string   // of the API's root; https, or http on this machine
 	Hosts     []string // that URL may name, "host" or "host:port"; empty allows any
 	TokenFile string   // one line; read again for every call
-	CAFile    string   // PEM beside the system's authorities; read again for every new connection pool
+	CAFile    string   // PEM beside the system's authorities; read once, by Client
 	Networks  []netip.Prefix
-	// Token takes the place of TokenFile where the token is made, not kept.
-	Token func(context.Context) (string, error)
+	// Token takes the place of TokenFile where the token is made, not kept; MadeFrom
+	// is the file that it is made from: other content ends a refusal's pause. "": it is
+	// always the same one.
+	Token    func(context.Context) (string, error)
+	MadeFrom string
 	// Header is the header that the token goes into, behind Prefix.
 	Header, Prefix string
 	Now            func() time.Time // time.Now by default
+	ReadWait       time.Duration    // of one call that only reads, 10 s by default
 }
 
 // Client returns an HTTP client for a forge's API: it adds the token to what
 // goes to the API's own host and to nothing else, follows no redirect to
-// another, keeps a pause that the server asked for (Retry-After, rate limits)
-// or that a refusal calls for, and takes the token out of whatever comes back.
+// another, keeps a pause that the server asked for (Retry-After, rate limits) or
+// that a refusal or no answer calls for, and takes the token out of whatever comes
+// back. What is forbidden, or not there to be read, pauses its own address alone.
 // An error is rlc.ErrInvalid.
 func Client(s Server) (*http.Client, error) {
 	u, err := baseURL(s.URL, s.Hosts)
@@ -59,6 +65,9 @@ func Client(s Server) (*http.Client, error) {
 	}
 	if s.Now == nil {
 		s.Now = time.Now
+	}
+	if s.ReadWait <= 0 {
+		s.ReadWait = readWait
 	}
 	if s.Token == nil && s.TokenFile == "" {
 		return nil, fmt.Errorf("%w: the forge needs a token file", rlc.ErrInvalid)
@@ -84,7 +93,7 @@ func Client(s Server) (*http.Client, error) {
 	}
 	return &http.Client{
 		Timeout:   callWait,
-		Transport: &gate{Server: s, host: u.Host, scheme: u.Scheme, next: t},
+		Transport: &gate{Server: s, host: u.Host, scheme: u.Scheme, next: t, closed: map[string]*pause{}},
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			if r.URL.Host != u.Host || r.URL.Scheme != u.Scheme || len(via) > 3 {
 				return fmt.Errorf("%w: a redirect to another host", rlc.ErrRefused)
@@ -145,12 +154,32 @@ type gate struct {
 	host, scheme string
 	next         http.RoundTripper
 
-	mu     sync.Mutex // guards what follows
-	why    error      // of the pause
-	until  time.Time
-	wait   time.Duration
-	tried  [32]byte // sum of the token that was refused
-	forAll bool     // a new token does not end the pause
+	mu     sync.Mutex        // guards what follows
+	all    pause             // of every call
+	closed map[string]*pause // of calls that are refused, by method and address
+}
+
+// pause keeps calls away from the server. The zero value keeps none.
+type pause struct {
+	why   error // nil: it is over
+	until time.Time
+	wait  time.Duration // of the last one, which the next doubles
+	token *[32]byte     // sum of the token that was refused: another ends it; nil: none does
+}
+
+// over reports whether a call with a token may be made.
+func (p *pause) over(now time.Time, sum [32]byte) bool {
+	return p.why == nil || !now.Before(p.until) || p.token != nil && *p.token != sum
+}
+
+// refused lengthens the pause after one more refusal, of a token where that is not
+// nil: half of it to all of it, so that not all replicas ask at once.
+func (p *pause) refused(now time.Time, why error, token *[32]byte, first, last time.Duration) {
+	if token != nil && p.token != nil && *p.token != *token {
+		p.wait = 0
+	}
+	p.wait = min(max(2*p.wait, first), last)
+	p.why, p.token, p.until = why, token, now.Add(p.wait/2+rand.N(p.wait/2+1))
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -158,23 +187,33 @@ func (g *gate) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Host != g.host || r.URL.Scheme != g.scheme {
 		return nil, fmt.Errorf("%w: a request to another host", rlc.ErrRefused)
 	}
+	sum, err := g.identity()
+	if err != nil {
+		return nil, err
+	}
+	call := r.Method + " " + r.URL.EscapedPath()
+	if err := g.paused(call, sum); err != nil {
+		return nil, err
+	}
 	token, err := g.token(r.Context())
 	if err != nil {
 		return nil, err
 	}
-	sum := sha256.Sum256([]byte(token))
-	if err := g.paused(sum); err != nil {
-		return nil, err
+	ctx := r.Context()
+	if r.Method == http.MethodGet {
+		limited, cancel := context.WithTimeout(ctx, g.ReadWait)
+		defer cancel() // the body is read by then
+		ctx = limited
 	}
-	r = r.Clone(r.Context())
+	r = r.Clone(ctx)
 	r.Header.Set(g.Header, g.Prefix+token)
-	resp, err := g.next.RoundTrip(r)
+	asked := g.Now()
+	resp, body, err := g.answer(r)
 	if err != nil {
+		g.silent(ctx, g.Now().Sub(asked), err)
 		return nil, err
 	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
-	_ = resp.Body.Close()
-	if err == nil && len(body) > maxAnswer {
+	if len(body) > maxAnswer {
 		err = fmt.Errorf("%w: the forge's answer has more than %d bytes", rlc.ErrInvalid, maxAnswer)
 	}
 	if err != nil {
@@ -184,8 +223,48 @@ func (g *gate) RoundTrip(r *http.Request) (*http.Response, error) {
 		body = bytes.ReplaceAll(body, []byte(token), []byte("…"))
 	}
 	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-	g.note(resp, sum)
+	g.note(call, resp, sum)
 	return resp, nil
+}
+
+// answer is what the server says, with its body, of which one byte too many is read.
+func (g *gate) answer(r *http.Request) (*http.Response, []byte, error) {
+	resp, err := g.next.RoundTrip(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	_ = resp.Body.Close()
+	return resp, body, err
+}
+
+// silent keeps the next calls from waiting for a server that did not answer: three
+// times as long as this one waited.
+func (g *gate) silent(ctx context.Context, waited time.Duration, err error) {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return // whoever asked gave up
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.all.wait = min(max(2*g.all.wait, 3*waited, time.Second), time.Minute)
+	g.all.why, g.all.token = fmt.Errorf("the forge does not answer: %w", err), nil
+	g.all.until = g.Now().Add(g.all.wait)
+}
+
+// identity is the sum of what RLC shows who it is by, as that is now.
+func (g *gate) identity() ([32]byte, error) {
+	file := g.TokenFile
+	if g.Token != nil {
+		file = g.MadeFrom
+	}
+	if file == "" {
+		return [32]byte{}, nil // it stays what it is
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		err = fmt.Errorf("%w: secret file: %w", rlc.ErrInvalid, err)
+	}
+	return sha256.Sum256(text), err
 }
 
 // token reads the token as it is now.
@@ -209,40 +288,57 @@ func ReadSecret(file string) (string, error) {
 	return text, nil
 }
 
-func (g *gate) paused(sum [32]byte) error {
+func (g *gate) paused(call string, sum [32]byte) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.why == nil || !g.Now().Before(g.until) || !g.forAll && sum != g.tried {
+	p := &g.all
+	if p.over(g.Now(), sum) && g.closed[call] != nil {
+		p = g.closed[call]
+	}
+	if p.over(g.Now(), sum) {
 		return nil
 	}
-	return fmt.Errorf("%w; next try after %s", g.why, g.until.UTC().Format(time.RFC3339))
+	return fmt.Errorf("%w; next try after %s", p.why, p.until.UTC().Format(time.RFC3339))
 }
 
+// mostClosed bounds how many refused calls are remembered.
+const mostClosed = 1000
+
 // note keeps what an answer says of the time until the next call.
-func (g *gate) note(resp *http.Response, sum [32]byte) {
+func (g *gate) note(call string, resp *http.Response, sum [32]byte) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	now := g.Now()
-	limited := resp.StatusCode == http.StatusTooManyRequests ||
-		resp.StatusCode == http.StatusForbidden && (resp.Header.Get("Retry-After") != "" || resp.Header.Get("X-RateLimit-Remaining") == "0")
+	now, status := g.Now(), resp.StatusCode
+	limited := status == http.StatusTooManyRequests ||
+		status == http.StatusForbidden && (resp.Header.Get("Retry-After") != "" || resp.Header.Get("X-RateLimit-Remaining") == "0")
 	switch {
 	case limited:
-		g.why, g.forAll = fmt.Errorf("the forge's rate limit is reached (HTTP %d)", resp.StatusCode), true
-		g.until = now.Add(min(max(asked(resp.Header, now), time.Second), maxPause))
-	case resp.StatusCode == http.StatusUnauthorized:
-		g.wait = min(max(2*g.wait, firstPause), lastPause)
-		if sum != g.tried {
-			g.wait = firstPause
-		}
-		g.why, g.forAll, g.tried = fmt.Errorf("%w: the forge refuses the credentials (HTTP 401)", rlc.ErrRefused), false, sum
-		g.until = now.Add(g.wait/2 + rand.N(g.wait/2+1))
-	case resp.StatusCode >= 500:
-		g.wait = min(max(2*g.wait, time.Second), time.Minute)
-		g.why, g.forAll = fmt.Errorf("the forge is out of order (HTTP %d)", resp.StatusCode), true
-		g.until = now.Add(g.wait/2 + rand.N(g.wait/2+1))
-	default:
-		g.why, g.wait = nil, 0
+		g.all.why, g.all.token = fmt.Errorf("the forge's rate limit is reached (HTTP %d)", status), nil
+		g.all.until = now.Add(min(max(asked(resp.Header, now), time.Second), maxPause))
+		return
+	case status == http.StatusUnauthorized:
+		g.all.refused(now, fmt.Errorf("%w: the forge refuses the credentials (HTTP 401)", rlc.ErrRefused), &sum, firstPause, lastPause)
+		return
+	case status >= 500:
+		g.all.refused(now, fmt.Errorf("the forge is out of order (HTTP %d)", status), nil, time.Second, time.Minute)
+		return
 	}
+	g.all = pause{}
+	root := rlc.ErrRefused
+	switch {
+	case status == http.StatusNotFound && resp.Request.Method == http.MethodGet:
+		root = rlc.ErrNotFound // of what the token may not see servers say this, too
+	case status != http.StatusForbidden:
+		delete(g.closed, call)
+		return
+	}
+	if g.closed[call] == nil {
+		if len(g.closed) >= mostClosed {
+			clear(g.closed)
+		}
+		g.closed[call] = &pause{}
+	}
+	g.closed[call].refused(now, fmt.Errorf("%w: the forge answers HTTP %d", root, status), &sum, firstPause, lastPause)
 }
 
 // asked is how long a server wants to be left alone; a minute where it does not say.

@@ -9,9 +9,12 @@ package forge
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/openrlc/rlc"
 )
 
 // Forge is one repository's reviews on a forge. Implementations are safe for
@@ -24,10 +27,12 @@ type Forge interface {
 	// Find returns the newest review of a branch, in whatever state;
 	// rlc.ErrNotFound where there never was one.
 	Find(ctx context.Context, branch string) (Review, error)
-	// Open opens a review of a branch that is on the server.
+	// Open opens a review of a branch that is on the server, labels it and asks its
+	// reviewers. An error that comes with a review is about labels and reviewers: it
+	// is open.
 	Open(ctx context.Context, branch string, t Text) (Review, error)
-	// Update sets title and body, adds labels and asks reviewers. It takes away
-	// no label or reviewer: people put them there too.
+	// Update sets title and body. Labels and reviewers are people's by then: whoever
+	// was taken off is not asked again.
 	Update(ctx context.Context, number int64, t Text) error
 	// Close closes a review without merging it; a closed one stays as it is.
 	Close(ctx context.Context, number int64) error
@@ -35,8 +40,9 @@ type Forge interface {
 	Comment(ctx context.Context, number int64, body string) error
 	// Status sets a commit's status of that name.
 	Status(ctx context.Context, commit string, s Status) error
-	// Merge merges a review now, or as soon as its checks allow where the forge
-	// can wait by itself, and only while its head is commit.
+	// Merge merges a review now, and only while its head is commit. It leaves no
+	// order to merge later: while checks are pending or missing it is
+	// rlc.ErrConflict, and ErrBehind where the forge wants the base branch in it.
 	Merge(ctx context.Context, number int64, commit string) error
 	// BodyLimit is how many bytes a body may have.
 	BodyLimit() int
@@ -92,8 +98,9 @@ type Status struct {
 	URL     string // "" for none
 }
 
-// Mark ends RLC's one comment and tells it from everybody else's.
-const Mark = "<!-- rlc:comment -->"
+// ErrBehind says that a review is to be rebuilt on the base branch's tip before it
+// may merge.
+var ErrBehind = fmt.Errorf("%w: the review is behind the base branch", rlc.ErrConflict)
 
 // Fit cuts a body to a forge's limit at a line's end and says so.
 func Fit(body string, limit int) string {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/fault"
 )
 
 // Repository carries the branches; *gitsync.Repo is one.
@@ -19,6 +20,13 @@ type Repository interface {
 	Settle(ctx context.Context, p rlc.Proposal) (rlc.Proposal, error)
 	// RejectBranch rejects p together with all that is on its branch.
 	RejectBranch(ctx context.Context, p rlc.Proposal, actor, reason string) error
+	// Merged accepts an open proposal whose review the forge has merged, in whatever
+	// form.
+	Merged(ctx context.Context, p rlc.Proposal) (rlc.Proposal, error)
+	// Rebuild puts an open proposal on the base branch's tip, its numbers as they are.
+	Rebuild(ctx context.Context, p rlc.Proposal) (rlc.Proposal, error)
+	// Branches are the branches that begin with rlc/.
+	Branches(ctx context.Context) (map[string]bool, error)
 }
 
 // Config says how reviews are put up.
@@ -34,12 +42,14 @@ type Config struct {
 	Labels    []string // put on every review
 
 	// MaxOpen bounds the open reviews; 0 does not. What is beyond waits, and the
-	// first to go is what Waiting lists first. Proposals of one branch are one.
+	// first to go is what Queue lists first. Proposals of one branch are one.
 	MaxOpen int
-	// Open and Waiting list the proposals under review and those not published
-	// yet, in the order in which they shall be; required with MaxOpen. Without Open
-	// each branch has one proposal.
-	Open, Waiting func(context.Context) ([]rlc.Proposal, error)
+	// Open lists the proposals under review, with their changes. Nil: each branch
+	// has one proposal.
+	Open func(context.Context) ([]rlc.Proposal, error)
+	// Queue lists the open and the pending proposals in the order in which they
+	// shall be put up; their changes may be missing. Required with MaxOpen.
+	Queue func(context.Context) ([]rlc.Proposal, error)
 
 	Fresh time.Duration    // how old the list of open reviews may be, 30 s by default
 	Now   func() time.Time // time.Now by default
@@ -51,12 +61,14 @@ type Config struct {
 type Reviews struct {
 	cfg Config
 
-	publishing sync.Mutex // one decision on MaxOpen at a time
+	asking sync.Mutex // one listing at a time
 
-	mu    sync.Mutex // guards what follows
-	open  map[string]Review
-	at    time.Time // when open was read; zero: read anew
-	texts map[int64]string
+	mu     sync.Mutex // guards what follows
+	open   map[string]Review
+	at     time.Time // when the forge was asked for open; zero: ask anew
+	failed error     // what came of it, instead of open
+	warned time.Time // when it was last logged that the forge does not tell
+	texts  map[int64]string
 }
 
 // New checks c.
@@ -67,7 +79,7 @@ func New(c Config) (*Reviews, error) {
 	if c.Forge != nil && (c.Title == nil || c.Body == nil) {
 		return nil, fmt.Errorf("%w: reviews on a forge need a title and a body", rlc.ErrInvalid)
 	}
-	if c.MaxOpen > 0 && (c.Open == nil || c.Waiting == nil) {
+	if c.MaxOpen > 0 && c.Queue == nil {
 		return nil, fmt.Errorf("%w: a bound on open reviews needs to know them", rlc.ErrInvalid)
 	}
 	if c.Fresh <= 0 {
@@ -82,20 +94,12 @@ func New(c Config) (*Reviews, error) {
 	return &Reviews{cfg: c, texts: map[int64]string{}}, nil
 }
 
-// ErrWaits says that a proposal is not put up yet because enough are.
-var ErrWaits = errors.New("waits for its turn")
-
 // Publish publishes the branch and puts it up on the forge. It is idempotent:
 // an open review of the branch is updated, never doubled. A branch that a person
 // committed to keeps the text it has. A review that a person closed at this very
 // commit comes back Rejected. A forge's error comes after the branch stands; the
 // next call goes on from there.
 func (r *Reviews) Publish(ctx context.Context, p rlc.Proposal) (rlc.Proposal, error) {
-	r.publishing.Lock()
-	defer r.publishing.Unlock()
-	if err := r.turn(ctx, p); err != nil {
-		return p, err
-	}
 	out, err := r.cfg.Repository.Publish(ctx, p)
 	if r.cfg.Forge == nil {
 		return out, err
@@ -112,6 +116,7 @@ func (r *Reviews) Publish(ctx context.Context, p rlc.Proposal) (rlc.Proposal, er
 	if out.State != rlc.Open {
 		return out, r.leave(ctx, out)
 	}
+	fault.Hit("before-review")
 	return r.show(ctx, out)
 }
 
@@ -152,39 +157,33 @@ func (r *Reviews) leave(ctx context.Context, p rlc.Proposal) error {
 	return nil
 }
 
-// turn reports ErrWaits while other proposals are to go before p.
-func (r *Reviews) turn(ctx context.Context, p rlc.Proposal) error {
+// Waiting are the pending proposals whose turn has not come, by ID, and why: the
+// first in the queue go, as many as fit into MaxOpen. Whoever publishes asks first.
+func (r *Reviews) Waiting(ctx context.Context) (map[string]string, error) {
 	if r.cfg.MaxOpen <= 0 {
-		return nil
+		return nil, nil
 	}
-	open, err := r.cfg.Open(ctx)
+	queue, err := r.cfg.Queue(ctx)
 	if err != nil {
-		return fmt.Errorf("count open reviews: %w", err)
+		return nil, fmt.Errorf("count open reviews: %w", err)
 	}
-	branches := map[string]bool{}
-	for _, o := range open {
-		branches[o.Branch] = true
-	}
-	if branches[p.Branch] {
-		return nil // it takes the place of one, or joins it
-	}
-	waiting, err := r.cfg.Waiting(ctx)
-	if err != nil {
-		return fmt.Errorf("count waiting proposals: %w", err)
-	}
-	before := map[string]bool{}
-	for _, w := range waiting {
-		if w.ID == p.ID {
-			break
-		}
-		if !branches[w.Branch] && w.Branch != p.Branch {
-			before[w.Branch] = true
+	up := map[string]bool{}
+	for _, p := range queue {
+		if p.State == rlc.Open {
+			up[p.Branch] = true
 		}
 	}
-	if len(branches)+len(before) < r.cfg.MaxOpen {
-		return nil
+	out := map[string]string{}
+	for _, p := range queue {
+		switch {
+		case p.State == rlc.Open, up[p.Branch]: // it takes the place of one, or joins it
+		case len(up) < r.cfg.MaxOpen:
+			up[p.Branch] = true
+		default:
+			out[p.ID] = fmt.Sprintf("waits for its turn: no more than %d may be open (reviews.max_open)", r.cfg.MaxOpen)
+		}
 	}
-	return fmt.Errorf("%w: %d reviews are open of at most %d, %d go before it", ErrWaits, len(branches), r.cfg.MaxOpen, len(before))
+	return out, nil
 }
 
 // show opens the review of a published branch, or updates it.
@@ -210,8 +209,12 @@ func (r *Reviews) show(ctx context.Context, p rlc.Proposal) (rlc.Proposal, error
 		}
 	}
 	if !known || now.State != Open {
-		if now, err = f.Open(ctx, p.Branch, t); err != nil {
+		now, err = f.Open(ctx, p.Branch, t)
+		if err != nil && now.Number == 0 {
 			return p, fmt.Errorf("open the review of %s: %w", p.Service, err)
+		}
+		if err != nil {
+			r.cfg.Log.Warn("a review is open without all its labels and reviewers", "service", p.Service, "error", err)
 		}
 	} else if r.differs(now, t) {
 		if err := f.Update(ctx, now.Number, t); err != nil {
@@ -276,10 +279,20 @@ func (r *Reviews) Settle(ctx context.Context, p rlc.Proposal) (rlc.Proposal, err
 	}
 	settled, err := r.settle(ctx, out)
 	if err != nil {
-		r.cfg.Log.Warn("the forge did not tell of a review", "service", p.Service, "error", err)
+		r.warn(p, err)
 		return out, nil
 	}
 	return settled, nil
+}
+
+// warn logs that the forge did not tell, once in Fresh however many proposals ask.
+func (r *Reviews) warn(p rlc.Proposal, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now := r.cfg.Now(); r.warned.IsZero() || now.Sub(r.warned) >= r.cfg.Fresh {
+		r.warned = now
+		r.cfg.Log.Warn("the forge did not tell of a review", "service", p.Service, "error", err)
+	}
 }
 
 func (r *Reviews) settle(ctx context.Context, p rlc.Proposal) (rlc.Proposal, error) {
@@ -297,7 +310,7 @@ func (r *Reviews) settle(ctx context.Context, p rlc.Proposal) (rlc.Proposal, err
 		}
 		return p, r.leave(ctx, p)
 	}
-	if p.State != rlc.Open && p.State != rlc.Rejected {
+	if p.State == rlc.Superseded {
 		return p, nil
 	}
 	now, err := r.cfg.Forge.Find(ctx, p.Branch)
@@ -309,6 +322,17 @@ func (r *Reviews) settle(ctx context.Context, p rlc.Proposal) (rlc.Proposal, err
 	case now.State == Merged && p.State == rlc.Rejected:
 		// Its branch went with the merge, and people changed it before.
 		p.State, p.Actor, p.Reason, p.Decided = rlc.Accepted, now.By, "", now.At
+	case now.State == Merged && p.State == rlc.Open:
+		if now.Commit != p.Commit {
+			return p, nil // an earlier review of the branch
+		}
+		out, err := r.cfg.Repository.Merged(ctx, p)
+		if err == nil && now.By != "" {
+			out.Actor = now.By
+		}
+		return out, err
+	case now.State == Merged && p.State == rlc.Accepted && now.By != "":
+		p.Actor = now.By // git names who made the branch, or the forge itself
 	case now.State == Closed && p.State == rlc.Rejected:
 		p.Actor, p.Reason = now.By, "closed on the forge"
 	case now.State == Closed && now.Commit == p.Commit:
@@ -328,21 +352,50 @@ func (r *Reviews) rejected(ctx context.Context, p rlc.Proposal, now Review) (rlc
 }
 
 // reviews are the open ones by branch, as of at most Fresh ago: one question to
-// the forge however many proposals are open.
+// the forge however many proposals are open, also where it is not answered.
 func (r *Reviews) reviews(ctx context.Context) (map[string]Review, error) {
+	r.asking.Lock()
+	defer r.asking.Unlock()
+	now := r.cfg.Now()
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if now := r.cfg.Now(); r.at.IsZero() || now.Sub(r.at) >= r.cfg.Fresh {
-		all, err := r.cfg.Forge.List(ctx)
-		if err != nil {
-			return nil, err
-		}
-		r.open, r.at = map[string]Review{}, now
-		for _, v := range all {
-			r.open[v.Branch] = v
+	open, failed, fresh := r.open, r.failed, !r.at.IsZero() && now.Sub(r.at) < r.cfg.Fresh
+	r.mu.Unlock()
+	if fresh {
+		return open, failed
+	}
+	r.mu.Lock()
+	r.at = now // what wakes it while it asks makes it ask again
+	r.mu.Unlock()
+	all, err := r.cfg.Forge.List(ctx)
+	if ctx.Err() != nil {
+		r.Wake()
+		return nil, err
+	}
+	open = make(map[string]Review, len(all))
+	for _, v := range all {
+		open[v.Branch] = v
+	}
+	r.mu.Lock()
+	r.open, r.failed = open, err
+	r.mu.Unlock()
+	if err == nil {
+		r.sweep(ctx, all)
+	}
+	return open, err
+}
+
+// sweep closes the reviews whose branches are gone: those that nobody could close
+// when they went. Some forges close them by themselves.
+func (r *Reviews) sweep(ctx context.Context, all []Review) {
+	branches, err := r.cfg.Repository.Branches(ctx)
+	for _, v := range all {
+		if err == nil && !branches[v.Branch] {
+			err = r.cfg.Forge.Close(ctx, v.Number)
 		}
 	}
-	return r.open, nil
+	if err != nil && ctx.Err() == nil {
+		r.cfg.Log.Warn("a review without a branch stays open on the forge", "error", err)
+	}
 }
 
 // Merge has the forge merge a proposal's review: exactly the commit that the
@@ -361,6 +414,14 @@ func (r *Reviews) Merge(ctx context.Context, p rlc.Proposal) error {
 	}
 	r.Wake()
 	return nil
+}
+
+// Rebuild puts a proposal's branch on the base branch's tip: its forge merges no
+// review that is behind. Its numbers stay, its commit is another.
+func (r *Reviews) Rebuild(ctx context.Context, p rlc.Proposal) (rlc.Proposal, error) {
+	out, err := r.cfg.Repository.Rebuild(ctx, p)
+	r.Wake()
+	return out, err
 }
 
 // OnForge reports whether reviews are on a forge.
@@ -385,7 +446,7 @@ func (r *Reviews) Comment(ctx context.Context, p rlc.Proposal, body string) erro
 	if err != nil {
 		return err
 	}
-	return r.cfg.Forge.Comment(ctx, now.Number, Fit(body, r.cfg.Forge.BodyLimit()-len(Mark)-2))
+	return r.cfg.Forge.Comment(ctx, now.Number, Fit(body, r.cfg.Forge.BodyLimit()-MarkBytes))
 }
 
 // Status sets a status on a proposal's commit.

@@ -90,8 +90,13 @@ func (s *Server) pull(v *review) map[string]any {
 	m := map[string]any{
 		"id": v.number + 1000, "number": v.number, "title": v.title, "body": v.body, "state": "open",
 		"html_url": fmt.Sprintf("%s/%s/pulls/%d", s.URL, Repo, v.number),
-		"head":     map[string]any{"ref": v.branch, "sha": v.head, "repo_id": 1, "repo": map[string]any{"id": 1, "full_name": Repo}},
+		"head":     map[string]any{"ref": v.branch, "label": "acme:" + v.branch, "sha": v.head, "repo_id": 1, "repo": map[string]any{"id": 1, "full_name": Repo}},
 		"base":     map[string]any{"ref": "main", "repo_id": 1, "repo": map[string]any{"id": 1, "full_name": Repo}},
+	}
+	if head := m["head"].(map[string]any); s.Kind == Gitea {
+		if head["label"] = v.branch; s.rev(v.branch) == "" {
+			head["ref"] = fmt.Sprintf("refs/pull/%d/head", v.number)
+		}
 	}
 	labels := []any{}
 	for i, l := range v.labels {
@@ -110,6 +115,15 @@ func (s *Server) pull(v *review) map[string]any {
 // whole is what GitHub gives of one review and Gitea of each.
 func (s *Server) whole(v *review) map[string]any {
 	m := s.pull(v)
+	if s.Kind == GitHub && v.state == forge.Open {
+		m["mergeable_state"] = "clean"
+		switch {
+		case s.behind(v):
+			m["mergeable_state"] = "behind"
+		case s.checks[v.head] == "pending":
+			m["mergeable_state"] = "blocked"
+		}
+	}
 	if v.state == forge.Merged {
 		m["merged_by"] = map[string]any{"login": v.by}
 	}
@@ -196,8 +210,9 @@ func (s *Server) pulls(w http.ResponseWriter, r *http.Request, at []string, size
 		}
 		reply(w, 200, m)
 	case "POST pulls/requested_reviewers":
-		if !s.ask(v, texts(in, "reviewers")) || len(texts(in, "team_reviewers")) > 0 {
-			reply(w, 422, map[string]string{"message": "Reviews may only be requested from collaborators."})
+		if !s.ask(v, texts(in, "reviewers"), people) || !s.ask(v, texts(in, "team_reviewers"), teams) {
+			code := map[Kind]int{GitHub: 422, Gitea: 404}[s.Kind]
+			reply(w, code, map[string]string{"message": "Reviews may only be requested from collaborators."})
 			return
 		}
 		reply(w, 201, show(v))
@@ -216,15 +231,34 @@ func (s *Server) pullMerge(w http.ResponseWriter, v *review, in map[string]any) 
 	commit := text(in, "sha")
 	if s.Kind == Gitea {
 		commit = text(in, "head_commit_id")
+		if later, _ := in["merge_when_checks_succeed"].(bool); later && s.checks[v.head] == "pending" {
+			v.ordered = v.head // and whatever is the head by then
+			reply(w, 201, map[string]any{})
+			return
+		}
+	}
+	if s.Kind == GitHub && s.checks[v.head] == "pending" && v.state == forge.Open {
+		reply(w, 405, map[string]string{"message": "Required status check \"build\" is expected."})
+		return
+	}
+	message := "head or base was modified"
+	if s.behind(v) {
+		message = "not allowed to merge [reason: The head branch is behind the base branch]"
 	}
 	code := s.merge(v, commit, "rlc-bot")
-	reply(w, code, map[string]any{"merged": code == 200, "message": "head or base was modified"})
+	reply(w, code, map[string]any{"merged": code == 200, "message": message})
 }
 
 // rest are labels, comments and statuses.
 func (s *Server) rest(w http.ResponseWriter, r *http.Request, call string, at []string, v *review, in map[string]any, sizeName string) {
 	form := func(c comment) map[string]any { return map[string]any{"id": c.id, "body": c.body} }
 	switch {
+	case call == "GET commits/status":
+		out := map[string]any{"state": "", "total_count": 0}
+		if c := s.checks[at[1]]; c != "" {
+			out["state"], out["total_count"] = c, 1
+		}
+		reply(w, 200, out)
 	case call == "GET labels":
 		out := []any{}
 		for i, l := range s.labels {
@@ -345,6 +379,16 @@ func (s *Server) gitlab(w http.ResponseWriter, r *http.Request) {
 func (s *Server) mergeRequest(w http.ResponseWriter, r *http.Request, at []string, v *review, in map[string]any) {
 	form := func(c comment) map[string]any { return map[string]any{"id": c.id, "body": c.body} }
 	switch {
+	case r.Method == "GET" && len(at) == 2:
+		m := s.mr(v)
+		m["detailed_merge_status"] = "mergeable"
+		if s.behind(v) {
+			m["detailed_merge_status"] = "need_rebase"
+		}
+		if c := s.checks[v.head]; c != "" {
+			m["head_pipeline"] = map[string]any{"id": 1, "status": strings.Replace(c, "pending", "running", 1)}
+		}
+		reply(w, 200, m)
 	case r.Method == "PUT" && len(at) == 2:
 		if t := text(in, "title"); t != "" {
 			v.title, v.body = t, text(in, "description")
@@ -355,6 +399,12 @@ func (s *Server) mergeRequest(w http.ResponseWriter, r *http.Request, at []strin
 		}
 		reply(w, 200, s.mr(v))
 	case r.Method == "PUT" && at[2] == "merge":
+		later, _ := in["auto_merge"].(bool)
+		if when, _ := in["merge_when_pipeline_succeeds"].(bool); (later || when) && s.checks[v.head] == "pending" {
+			v.ordered = v.head
+			reply(w, 200, s.mr(v))
+			return
+		}
 		code := s.merge(v, text(in, "sha"), "rlc-bot")
 		reply(w, code, s.mr(v))
 	case r.Method == "GET" && at[2] == "notes":

@@ -51,7 +51,9 @@ type Server struct {
 	git   http.Handler
 	extra map[string]http.HandlerFunc // of a test: "METHOD /path"
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex        // guards what follows
+	strict  bool              // a review merges on the base branch's tip only
+	checks  map[string]string // by commit: pending or success; none where it is not in it
 	token   string
 	answer  func(http.ResponseWriter) bool // before everything; true: answered
 	reviews []*review
@@ -69,15 +71,19 @@ type review struct {
 	labels, reviewers  []string
 	comments           []comment
 	refusedMergeMethod string // the repository does not allow it
+	ordered            string // the commit that is to merge once its checks pass; "" for none
 }
 
 type comment struct {
-	id   int64
-	body string
+	id       int64
+	by, body string
 }
 
-// people are the logins that a fake knows.
-var people = []string{"ann", "bob", "rlc-bot"}
+// people and teams are the names that a fake knows.
+var (
+	people = []string{"ann", "bob", "rlc-bot"}
+	teams  = []string{"payments"}
+)
 
 // NewServer starts a fake over a bare repository at bare, whose token is token.
 func NewServer(t testing.TB, kind Kind, bare, token string) *Server {
@@ -86,7 +92,7 @@ func NewServer(t testing.TB, kind Kind, bare, token string) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{Kind: kind, bare: bare, token: token, dir: t.TempDir(), status: map[string][]forge.Status{}, extra: map[string]http.HandlerFunc{}}
+	s := &Server{Kind: kind, bare: bare, token: token, dir: t.TempDir(), status: map[string][]forge.Status{}, checks: map[string]string{}, extra: map[string]http.HandlerFunc{}}
 	s.git = &cgi.Handler{
 		Path: filepath.Join(strings.TrimSpace(string(exe)), "git-http-backend"), Stderr: io.Discard,
 		Env: []string{"GIT_PROJECT_ROOT=" + filepath.Dir(filepath.Dir(bare)), "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=rlc",
@@ -139,10 +145,13 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	s.Asks.Add(1)
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.answer != nil && s.answer(w) {
+	answer := s.answer
+	s.mu.Unlock()
+	if answer != nil && answer(w) { // it may take its time: git goes on
 		return
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if h := s.extra[r.Method+" "+r.URL.Path]; h != nil {
 		h(w, r)
 		return
@@ -159,8 +168,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	for _, v := range s.reviews {
 		if v.state == forge.Open {
 			if head := heads[v.branch]; head != "" {
+				if v.head != head && s.Kind == GitLab {
+					v.ordered = "" // a push takes the order back
+				}
 				v.head = head
-			} else if !strings.HasPrefix(v.branch, "rlc/many-") {
+			} else if s.Kind != GitLab && !strings.HasPrefix(v.branch, "rlc/many-") {
 				v.state, v.at = forge.Closed, time.Now()
 			}
 		}
@@ -236,6 +248,9 @@ func (s *Server) merge(v *review, commit, who string) int {
 	if commit != "" && commit != v.head {
 		return http.StatusConflict
 	}
+	if s.behind(v) {
+		return http.StatusMethodNotAllowed
+	}
 	tree, err := s.run("merge-tree", "--write-tree", "refs/heads/main", v.head)
 	if err != nil {
 		return http.StatusMethodNotAllowed
@@ -254,10 +269,20 @@ func (s *Server) merge(v *review, commit, who string) int {
 	return http.StatusOK
 }
 
+// behind reports whether a review lacks commits of the base branch that it has to
+// have.
+func (s *Server) behind(v *review) bool {
+	if !s.strict {
+		return false
+	}
+	_, err := s.run("merge-base", "--is-ancestor", "refs/heads/main", v.head)
+	return err != nil
+}
+
 // ask adds reviewers; false when the fake does not know one.
-func (s *Server) ask(v *review, logins []string) bool {
+func (s *Server) ask(v *review, logins, known []string) bool {
 	for _, l := range logins {
-		if !slices.Contains(people, l) {
+		if !slices.Contains(known, l) {
 			return false
 		}
 		if !slices.Contains(v.reviewers, l) {
@@ -277,7 +302,7 @@ func (v *review) label(names []string) {
 
 func (s *Server) comment(v *review, body string) comment {
 	s.next++
-	c := comment{s.next, body}
+	c := comment{s.next, "rlc-bot", body}
 	v.comments = append(v.comments, c)
 	return c
 }
@@ -286,6 +311,9 @@ func (s *Server) change(id int64, body string) (comment, bool) {
 	for _, v := range s.reviews {
 		for i := range v.comments {
 			if v.comments[i].id == id {
+				if s.Kind == GitLab && v.comments[i].by != "rlc-bot" {
+					return comment{}, false // nobody else's may be changed there
+				}
 				v.comments[i].body = body
 				return v.comments[i], true
 			}

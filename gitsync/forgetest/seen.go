@@ -45,6 +45,18 @@ func (s *Server) Review(branch string) (forge.Review, bool) {
 	return forge.Review{}, false
 }
 
+// Reviewers are whom a branch's newest review asks.
+func (s *Server) Reviewers(branch string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, v := range slices.Backward(s.reviews) {
+		if v.branch == branch {
+			return slices.Clone(v.reviewers)
+		}
+	}
+	return nil
+}
+
 // SetLabels gives a branch's open review these labels and no others, as a person
 // does.
 func (s *Server) SetLabels(branch string, labels ...string) {

@@ -3,6 +3,7 @@ package gitea
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -61,7 +62,7 @@ func (f *Forge) BodyLimit() int { return bodyLimit }
 
 // List implements forge.Forge.
 func (f *Forge) List(ctx context.Context) ([]forge.Review, error) {
-	return f.list(ctx, gitea.StateOpen, func(p *gitea.PullRequest) bool { return strings.HasPrefix(p.Head.Ref, "rlc/") }, false)
+	return f.list(ctx, gitea.StateOpen, func(p *gitea.PullRequest) bool { return strings.HasPrefix(branchOf(p), "rlc/") }, false)
 }
 
 // list pages through pull requests, the newest first, and keeps those wanted,
@@ -94,7 +95,7 @@ func (f *Forge) list(ctx context.Context, state gitea.StateType, wanted func(*gi
 // Find implements forge.Forge. The API cannot be asked by branch: the newest
 // 2,000 reviews are looked through, open ones first.
 func (f *Forge) Find(ctx context.Context, branch string) (forge.Review, error) {
-	of := func(p *gitea.PullRequest) bool { return p.Head.Ref == branch }
+	of := func(p *gitea.PullRequest) bool { return branchOf(p) == branch }
 	for _, state := range []gitea.StateType{gitea.StateOpen, gitea.StateClosed} {
 		found, err := f.list(ctx, state, of, true)
 		if err != nil {
@@ -107,8 +108,17 @@ func (f *Forge) Find(ctx context.Context, branch string) (forge.Review, error) {
 	return forge.Review{}, fmt.Errorf("%w: no review of branch %s", rlc.ErrNotFound, branch)
 }
 
+// branchOf is a pull request's branch. Once that is deleted only the label tells: the
+// reference becomes refs/pull/<number>/head.
+func branchOf(p *gitea.PullRequest) string {
+	if strings.HasPrefix(p.Head.Ref, "refs/pull/") {
+		return p.Head.Name
+	}
+	return p.Head.Ref
+}
+
 func review(p *gitea.PullRequest) forge.Review {
-	v := forge.Review{Number: p.Index, URL: p.HTMLURL, Branch: p.Head.Ref, Commit: p.Head.Sha, State: forge.Open, Title: p.Title, Body: p.Body}
+	v := forge.Review{Number: p.Index, URL: p.HTMLURL, Branch: branchOf(p), Commit: p.Head.Sha, State: forge.Open, Title: p.Title, Body: p.Body}
 	for _, l := range p.Labels {
 		v.Labels = append(v.Labels, l.Name)
 	}
@@ -152,7 +162,7 @@ func (f *Forge) Update(ctx context.Context, number int64, t forge.Text) error {
 	if _, resp, err := api.EditPullRequest(f.owner, f.name, number, gitea.EditPullRequestOption{Title: t.Title, Body: &t.Body}); err != nil {
 		return failed("update a review", resp, err)
 	}
-	return f.attach(api, number, t)
+	return nil
 }
 
 // attach adds labels, by their numbers, and reviewers, one by one because the
@@ -226,24 +236,36 @@ func (f *Forge) Comment(ctx context.Context, number int64, body string) error {
 	if err != nil {
 		return err
 	}
-	body += "\n\n" + forge.Mark
-	for page := 1; page <= maxPages; page++ {
-		all, resp, err := api.ListIssueComments(f.owner, f.name, number, gitea.ListIssueCommentOptions{ListOptions: gitea.ListOptions{Page: page, PageSize: 50}})
-		if err != nil {
-			return failed("read comments", resp, err)
-		}
-		for _, c := range all {
-			if strings.HasSuffix(strings.TrimSpace(c.Body), forge.Mark) {
-				_, resp, err := api.EditIssueComment(f.owner, f.name, c.ID, gitea.EditIssueCommentOption{Body: body})
-				return failed("change a comment", resp, err)
+	return forge.Comments{
+		Each: func(yield func(int64, string) bool) error {
+			for page := 1; page <= maxPages; page++ {
+				all, resp, err := api.ListIssueComments(f.owner, f.name, number, gitea.ListIssueCommentOptions{ListOptions: gitea.ListOptions{Page: page, PageSize: 50}})
+				if err != nil {
+					return failed("read comments", resp, err)
+				}
+				for _, c := range all {
+					if !yield(c.ID, c.Body) {
+						return nil
+					}
+				}
+				if len(all) == 0 || resp.NextPage == 0 {
+					break
+				}
 			}
-		}
-		if len(all) == 0 || resp.NextPage == 0 {
-			break
-		}
-	}
-	_, resp, err := api.CreateIssueComment(f.owner, f.name, number, gitea.CreateIssueCommentOption{Body: body})
-	return failed("comment", resp, err)
+			return nil
+		},
+		Create: func(text string) (int64, error) {
+			c, resp, err := api.CreateIssueComment(f.owner, f.name, number, gitea.CreateIssueCommentOption{Body: text})
+			if err != nil {
+				return 0, failed("comment", resp, err)
+			}
+			return c.ID, nil
+		},
+		Change: func(id int64, text string) error {
+			_, resp, err := api.EditIssueComment(f.owner, f.name, id, gitea.EditIssueCommentOption{Body: text})
+			return failed("change a comment", resp, err)
+		},
+	}.Write(body)
 }
 
 // Status implements forge.Forge.
@@ -256,18 +278,31 @@ func (f *Forge) Status(ctx context.Context, commit string, s forge.Status) error
 	return failed("set a status", resp, err)
 }
 
-// Merge implements forge.Forge: the server waits for checks by itself, and
-// refuses where the head is another than commit.
+// Merge implements forge.Forge. The server is asked once all of the commit's checks
+// have passed: left to wait for them it would merge whatever is the head by then.
 func (f *Forge) Merge(ctx context.Context, number int64, commit string) error {
 	api, err := f.api(ctx)
 	if err != nil {
 		return err
 	}
-	ok, resp, err := api.MergePullRequest(f.owner, f.name, number, gitea.MergePullRequestOption{Style: gitea.MergeStyleSquash, HeadCommitId: commit, MergeWhenChecksSucceed: true})
+	checks, resp, err := api.GetCombinedStatus(f.owner, f.name, commit)
+	if err != nil {
+		return failed("read the checks of a review", resp, err)
+	}
+	if checks.TotalCount > 0 && checks.State != gitea.StatusSuccess && checks.State != gitea.StatusWarning {
+		return fmt.Errorf("merge a review: %w: its checks are %s", rlc.ErrConflict, checks.State)
+	}
+	ok, resp, err := api.MergePullRequest(f.owner, f.name, number, gitea.MergePullRequestOption{Style: gitea.MergeStyleSquash, HeadCommitId: commit})
 	if err == nil && !ok {
 		err = fmt.Errorf("the server answered HTTP %d", resp.StatusCode)
 	}
-	return failed("merge a review", resp, err)
+	if err = failed("merge a review", resp, err); !errors.Is(err, rlc.ErrConflict) {
+		return err
+	}
+	if strings.Contains(err.Error(), "behind the base branch") {
+		return fmt.Errorf("%w: %w", forge.ErrBehind, err)
+	}
+	return err
 }
 
 func failed(did string, resp *gitea.Response, err error) error {

@@ -73,7 +73,7 @@ func New(c Config) (*Forge, error) {
 		if c.Server.TokenFile != "" || c.App.ID <= 0 || c.App.Installation <= 0 {
 			return nil, fmt.Errorf("%w: a GitHub App needs its id and its installation's, and no token file", rlc.ErrInvalid)
 		}
-		f.app = &tokens{app: c.App, now: c.Server.Now}
+		f.app, c.Server.MadeFrom = &tokens{app: c.App, now: c.Server.Now}, c.App.KeyFile
 		if f.app.now == nil {
 			f.app.now = time.Now
 		}
@@ -204,7 +204,7 @@ func (f *Forge) Update(ctx context.Context, number int64, t forge.Text) error {
 	if err != nil {
 		return failed("update a review", resp, err)
 	}
-	return f.attach(ctx, int(number), t)
+	return nil
 }
 
 // attach adds labels and reviewers. GitHub refuses all reviewers when it does
@@ -240,26 +240,34 @@ func (f *Forge) Close(ctx context.Context, number int64) error {
 
 // Comment implements forge.Forge.
 func (f *Forge) Comment(ctx context.Context, number int64, body string) error {
-	body += "\n\n" + forge.Mark
 	opt := &github.IssueListCommentsOptions{ListOptions: github.ListOptions{PerPage: 100}}
-	for range maxPages {
-		all, resp, err := f.api.Issues.ListComments(ctx, f.owner, f.name, int(number), opt)
-		if err != nil {
-			return failed("read comments", resp, err)
-		}
-		for _, c := range all {
-			if !strings.HasSuffix(strings.TrimSpace(c.GetBody()), forge.Mark) {
-				continue
+	return forge.Comments{
+		Each: func(yield func(int64, string) bool) error {
+			for range maxPages {
+				all, resp, err := f.api.Issues.ListComments(ctx, f.owner, f.name, int(number), opt)
+				if err != nil {
+					return failed("read comments", resp, err)
+				}
+				for _, c := range all {
+					if !yield(c.GetID(), c.GetBody()) {
+						return nil
+					}
+				}
+				if opt.Page = resp.NextPage; opt.Page == 0 {
+					break
+				}
 			}
-			_, resp, err := f.api.Issues.EditComment(ctx, f.owner, f.name, c.GetID(), &github.IssueComment{Body: &body})
+			return nil
+		},
+		Create: func(text string) (int64, error) {
+			c, resp, err := f.api.Issues.CreateComment(ctx, f.owner, f.name, int(number), &github.IssueComment{Body: &text})
+			return c.GetID(), failed("comment", resp, err)
+		},
+		Change: func(id int64, text string) error {
+			_, resp, err := f.api.Issues.EditComment(ctx, f.owner, f.name, id, &github.IssueComment{Body: &text})
 			return failed("change a comment", resp, err)
-		}
-		if opt.Page = resp.NextPage; opt.Page == 0 {
-			break
-		}
-	}
-	_, resp, err := f.api.Issues.CreateComment(ctx, f.owner, f.name, int(number), &github.IssueComment{Body: &body})
-	return failed("comment", resp, err)
+		},
+	}.Write(body)
 }
 
 // Status implements forge.Forge.
@@ -272,8 +280,8 @@ func (f *Forge) Status(ctx context.Context, commit string, s forge.Status) error
 	return failed("set a status", resp, err)
 }
 
-// Merge implements forge.Forge: it merges now, by the first way that the
-// repository allows. While checks are missing it is rlc.ErrConflict.
+// Merge implements forge.Forge: it merges by the first way that the repository
+// allows. Which checks must have passed the branch's protection says.
 func (f *Forge) Merge(ctx context.Context, number int64, commit string) error {
 	var last error
 	for _, method := range []string{"squash", "merge", "rebase"} {
@@ -286,6 +294,12 @@ func (f *Forge) Merge(ctx context.Context, number int64, commit string) error {
 		if !errors.As(err, &said) || resp == nil || resp.StatusCode != http.StatusMethodNotAllowed || !strings.Contains(said.Message, "not allowed on this repository") {
 			break
 		}
+	}
+	if !errors.Is(last, rlc.ErrConflict) {
+		return last
+	}
+	if p, _, err := f.api.PullRequests.Get(ctx, f.owner, f.name, int(number)); err == nil && p.GetMergeableState() == "behind" {
+		return fmt.Errorf("%w: %w", forge.ErrBehind, last)
 	}
 	return last
 }

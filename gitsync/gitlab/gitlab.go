@@ -163,14 +163,9 @@ func (f *Forge) people(ctx context.Context, logins []string) (ids []int64, err e
 	return ids, nil
 }
 
-// Update implements forge.Forge. Reviewers are asked when a review is opened
-// only: setting them again would take away those whom people added.
+// Update implements forge.Forge.
 func (f *Forge) Update(ctx context.Context, number int64, t forge.Text) error {
 	opt := &gitlab.UpdateMergeRequestOptions{Title: &t.Title, Description: &t.Body}
-	if len(t.Labels) > 0 {
-		labels := gitlab.LabelOptions(t.Labels)
-		opt.AddLabels = &labels
-	}
 	_, resp, err := f.api.MergeRequests.UpdateMergeRequest(f.project, number, opt, gitlab.WithContext(ctx))
 	return failed("update a review", resp, err)
 }
@@ -183,25 +178,37 @@ func (f *Forge) Close(ctx context.Context, number int64) error {
 
 // Comment implements forge.Forge.
 func (f *Forge) Comment(ctx context.Context, number int64, body string) error {
-	body += "\n\n" + forge.Mark
 	opt := &gitlab.ListMergeRequestNotesOptions{ListOptions: gitlab.ListOptions{PerPage: 100}}
-	for range maxPages {
-		all, resp, err := f.api.Notes.ListMergeRequestNotes(f.project, number, opt, gitlab.WithContext(ctx))
-		if err != nil {
-			return failed("read comments", resp, err)
-		}
-		for _, n := range all {
-			if strings.HasSuffix(strings.TrimSpace(n.Body), forge.Mark) {
-				_, resp, err := f.api.Notes.UpdateMergeRequestNote(f.project, number, n.ID, &gitlab.UpdateMergeRequestNoteOptions{Body: &body}, gitlab.WithContext(ctx))
-				return failed("change a comment", resp, err)
+	return forge.Comments{
+		Each: func(yield func(int64, string) bool) error {
+			for range maxPages {
+				all, resp, err := f.api.Notes.ListMergeRequestNotes(f.project, number, opt, gitlab.WithContext(ctx))
+				if err != nil {
+					return failed("read comments", resp, err)
+				}
+				for _, n := range all {
+					if !yield(n.ID, n.Body) {
+						return nil
+					}
+				}
+				if opt.Page = resp.NextPage; opt.Page == 0 {
+					break
+				}
 			}
-		}
-		if opt.Page = resp.NextPage; opt.Page == 0 {
-			break
-		}
-	}
-	_, resp, err := f.api.Notes.CreateMergeRequestNote(f.project, number, &gitlab.CreateMergeRequestNoteOptions{Body: &body}, gitlab.WithContext(ctx))
-	return failed("comment", resp, err)
+			return nil
+		},
+		Create: func(text string) (int64, error) {
+			n, resp, err := f.api.Notes.CreateMergeRequestNote(f.project, number, &gitlab.CreateMergeRequestNoteOptions{Body: &text}, gitlab.WithContext(ctx))
+			if err != nil {
+				return 0, failed("comment", resp, err)
+			}
+			return n.ID, nil
+		},
+		Change: func(id int64, text string) error {
+			_, resp, err := f.api.Notes.UpdateMergeRequestNote(f.project, number, id, &gitlab.UpdateMergeRequestNoteOptions{Body: &text}, gitlab.WithContext(ctx))
+			return failed("change a comment", resp, err)
+		},
+	}.Write(body)
 }
 
 // Status implements forge.Forge.
@@ -218,11 +225,20 @@ func (f *Forge) Status(ctx context.Context, commit string, s forge.Status) error
 	return failed("set a status", resp, err)
 }
 
-// Merge implements forge.Forge: the server waits for the pipeline by itself, and
-// refuses (409) where the head is another than commit.
+// Merge implements forge.Forge. The server is asked once the pipeline has passed: an
+// order to merge later would stand whatever people say meanwhile.
 func (f *Forge) Merge(ctx context.Context, number int64, commit string) error {
-	_, resp, err := f.api.MergeRequests.AcceptMergeRequest(f.project, number, &gitlab.AcceptMergeRequestOptions{
-		SHA: &commit, AutoMerge: gitlab.Ptr(true), ShouldRemoveSourceBranch: gitlab.Ptr(true)}, gitlab.WithContext(ctx))
+	m, resp, err := f.api.MergeRequests.GetMergeRequest(f.project, number, nil, gitlab.WithContext(ctx))
+	switch {
+	case err != nil:
+		return failed("read a review", resp, err)
+	case m.DetailedMergeStatus == "need_rebase":
+		return fmt.Errorf("merge a review: %w", forge.ErrBehind)
+	case m.HeadPipeline != nil && m.HeadPipeline.Status != "success" && m.HeadPipeline.Status != "skipped":
+		return fmt.Errorf("merge a review: %w: its pipeline is %s", rlc.ErrConflict, m.HeadPipeline.Status)
+	}
+	_, resp, err = f.api.MergeRequests.AcceptMergeRequest(f.project, number, &gitlab.AcceptMergeRequestOptions{
+		SHA: &commit, ShouldRemoveSourceBranch: gitlab.Ptr(true)}, gitlab.WithContext(ctx))
 	return failed("merge a review", resp, err)
 }
 

@@ -30,6 +30,7 @@ import (
 	"github.com/openrlc/rlc/internal/planner"
 	"github.com/openrlc/rlc/internal/promhistory"
 	"github.com/openrlc/rlc/internal/promserver"
+	"github.com/openrlc/rlc/internal/review"
 	"github.com/openrlc/rlc/internal/scheduler"
 	"github.com/openrlc/rlc/internal/store"
 	"github.com/openrlc/rlc/policies"
@@ -183,6 +184,7 @@ func Open(ctx context.Context, c config.Server, o Options) (_ *App, err error) {
 	if a.Planner, err = planner.New(planner.Config{
 		Repo: a.Repo, History: a.History, Records: pastOverrides{a.Records, a}, Policies: a.policies, Publisher: pinned{a.publisher(), a},
 		Epoch: a.epoch.Load, Deadline: c.RunDeadline, Log: a.log,
+		Waiting: a.reviews.Waiting, Riskier: review.Riskier,
 		Branch:  func(s *rlc.Service) string { return gitsync.Branch(s, c.Reviews.GroupBy) },
 		PageURL: func(id string) string { return a.URL + "/proposals/" + id },
 	}); err != nil {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/gitsync/forge"
+	"github.com/openrlc/rlc/internal/fault"
 	"github.com/openrlc/rlc/internal/review"
 	"github.com/openrlc/rlc/internal/stat"
 	"github.com/openrlc/rlc/internal/store"
@@ -56,7 +58,11 @@ func (a *App) mergeOpen(ctx context.Context, open []rlc.Proposal) {
 		if err == nil && ok {
 			err = a.merge(ctx, p, because)
 		}
-		if err != nil && ctx.Err() == nil {
+		switch {
+		case err == nil || ctx.Err() != nil:
+		case errors.Is(err, rlc.ErrConflict): // its checks are pending, or it moved
+			a.log.Info("a proposal does not merge by itself yet", "proposal", p.ID, "why", err)
+		default:
 			a.log.Warn("a proposal was not merged by itself", "proposal", p.ID, "error", err)
 		}
 	}
@@ -220,8 +226,9 @@ func (a *App) merge(ctx context.Context, p rlc.Proposal, because string) error {
 	return a.summaries.rebuild(ctx, a, []string{p.Service})
 }
 
-// mergeOnForge asks once for each commit, again only where the forge refused:
-// it may wait for checks by itself. Each proposal of a commit is on record first.
+// mergeOnForge asks once for each commit, again where the forge refused: checks may
+// be pending. Each proposal of a commit is on record first. A review that the forge
+// wants on the base branch's tip is put there, and judged anew as it is then.
 func (a *App) mergeOnForge(ctx context.Context, records *store.DB, p rlc.Proposal, audit *rlc.AuditEntry) error {
 	if a.merging.asked == nil {
 		a.merging.asked, a.merging.told = map[string]bool{}, map[string]bool{}
@@ -232,12 +239,21 @@ func (a *App) mergeOnForge(ctx context.Context, records *store.DB, p rlc.Proposa
 			return err
 		}
 		a.merging.told[id] = true
+		fault.Hit("after-auto-merge")
 	}
 	if a.merging.asked[p.Commit] {
 		return nil
 	}
 	err := a.reviews.Merge(ctx, p)
+	fault.Hit("after-forge-merge")
 	a.merging.asked[p.Commit] = err == nil
+	if errors.Is(err, forge.ErrBehind) {
+		now, e := a.reviews.Rebuild(ctx, p)
+		if e != nil {
+			return errors.Join(err, e)
+		}
+		err = records.SetProposal(ctx, now, nil)
+	}
 	if err == nil {
 		a.Nudge()
 	}

@@ -52,7 +52,7 @@ func TestWhatNeedsNoPersonMergesByItself(t *testing.T) {
 	if ok, because := a.Mergeable(t.Context(), waits[0]); ok || !strings.HasPrefix(because, "frozen until ") {
 		t.Errorf("search merges %v, because %q", ok, because)
 	}
-	if page := get(t, a.URL+"/proposals/"+waits[0].ID); !strings.Contains(page, "Waits for a person, because frozen until ") {
+	if page := get(t, a.URL+"/proposals/"+waits[0].ID); !strings.Contains(page, "Does not merge by itself now, because frozen until ") {
 		t.Error("the page does not say why it waits")
 	}
 	// Soon after one merge the next one of the service waits its turn.

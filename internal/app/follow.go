@@ -457,14 +457,11 @@ func (a *App) settle(ctx context.Context) error {
 	if !a.leads.Load() {
 		return nil
 	}
-	open, _, err := a.Records.Proposals(ctx, rlc.Open, "", rlc.Page{Size: 1000})
+	open, err := a.openProposals(ctx)
 	if err != nil {
 		return err
 	}
 	for i, p := range open {
-		if p.State != rlc.Open {
-			continue
-		}
 		now, err := a.reviews.Settle(ctx, p)
 		if err != nil {
 			return fmt.Errorf("proposal %s: %w", p.ID, err)
@@ -538,7 +535,7 @@ func (a *App) resumeLeft(ctx context.Context) error {
 	}
 	left, err := a.Records.UnfinishedRuns(ctx)
 	if err == nil {
-		err = a.Planner.Resume(ctx)
+		err = a.refreshing(ctx, a.Planner.Resume)
 	}
 	if ctx.Err() != nil {
 		return nil

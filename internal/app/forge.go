@@ -85,7 +85,7 @@ func forgeRepository(configured, remote string) (string, error) {
 // openReviews puts reviews between runs and the repository.
 func (a *App) openReviews(f forge.Forge) (err error) {
 	c := forge.Config{
-		Repository: a.Repo, Forge: f, MaxOpen: a.Config.Reviews.MaxOpen, Open: a.openProposals, Waiting: a.waitingProposals, Log: a.log,
+		Repository: a.Repo, Forge: f, MaxOpen: a.Config.Reviews.MaxOpen, Open: a.openProposals, Queue: a.Records.Queue, Log: a.log,
 		Title:     a.reviewTitle,
 		Body:      a.reviewBody,
 		Reviewers: a.reviewers,
@@ -181,47 +181,7 @@ func (a *App) reviewersOf(ctx context.Context, p rlc.Proposal) ([]string, error)
 }
 
 func (a *App) openProposals(ctx context.Context) ([]rlc.Proposal, error) {
-	return a.underReview(ctx, rlc.Open)
-}
-
-// waitingProposals are those not published yet, by when they were made and, of
-// one run, the riskiest first.
-func (a *App) waitingProposals(ctx context.Context) ([]rlc.Proposal, error) {
-	all, err := a.underReview(ctx, rlc.Pending)
-	worst := map[string]int{}
-	var first []rlc.Change
-	for _, p := range all {
-		if rows := review.ByRisk(moving(p.Changes)); len(rows) > 0 {
-			first = append(first, rows[0])
-		}
-	}
-	for i, c := range review.ByRisk(first) {
-		if _, known := worst[c.Service]; !known {
-			worst[c.Service] = i
-		}
-	}
-	slices.SortStableFunc(all, func(x, y rlc.Proposal) int {
-		return cmp.Or(x.Created.Compare(y.Created), cmp.Compare(worst[x.Service], worst[y.Service]), cmp.Compare(x.ID, y.ID))
-	})
-	return all, err
-}
-
-func (a *App) underReview(ctx context.Context, state rlc.ProposalState) ([]rlc.Proposal, error) {
-	var out []rlc.Proposal
-	for page := 1; ; page++ {
-		all, total, err := a.Records.Proposals(ctx, rlc.Open, "", rlc.Page{Number: page, Size: 1000})
-		if err != nil {
-			return nil, err
-		}
-		for _, p := range all {
-			if p.State == state {
-				out = append(out, p)
-			}
-		}
-		if page*1000 >= total || len(all) == 0 {
-			return out, nil
-		}
-	}
+	return a.Records.UnderReview(ctx)
 }
 
 // closeReview closes a decided proposal's review on the forge. The decision

@@ -4,6 +4,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -72,10 +73,20 @@ func TestTheForgeMergesWhatNeedsNoPerson(t *testing.T) {
 
 func forgeMerges(t *testing.T, kind string) {
 	a, s, push := onForge(t, kind, "service")
-	if _, err := a.Compute(t.Context(), planner.Ask{Slot: "one"}); err == nil {
-		t.Fatal("both services are up though one review may be open")
+	push("CODEOWNERS", "services/checkout/ @bob @acme/payments\n")
+	push("services/search/policy.yaml", strings.Replace(string(policy("search", "")), "team-a", "\"@ann\"", 1))
+	head, _, err := a.Repo.Head(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the owners are read", func() bool { now, _ := a.Desired(); return now.Hash == head.Hash })
+	if run, err := a.Compute(t.Context(), planner.Ask{Slot: "one"}); err != nil || run.Result != rlc.ResultOK {
+		t.Fatalf("a run of which one review waits for its turn: %+v, %v", run, err)
 	}
 	up, queued := upAndQueued(t, a)
+	if page := get(t, a.URL+"/proposals/"+queued.ID); !strings.Contains(page, "It waits for its turn: no more than 1 may be open (reviews.max_open).") || strings.Contains(page, "Publishing failed") {
+		t.Errorf("the page of the one that waits does not say so:\n%s", page)
+	}
 	if ok, because := a.Mergeable(t.Context(), up); ok || !strings.HasPrefix(because, "frozen until ") {
 		t.Errorf("%s merges %v, because %q", up.Service, ok, because)
 	}
@@ -107,6 +118,13 @@ func forgeMerges(t *testing.T, kind string) {
 		t.Errorf("the review does not say what is lost in the rendered file:\n%s", v.Body)
 	}
 
+	team := " payments"
+	if kind == "gitlab" {
+		team = "" // its API asks people only
+	}
+	if got, want := fmt.Sprint(s.Reviewers("rlc/checkout"), s.Reviewers("rlc/search")), "[bob"+team+"] [ann]"; got != want {
+		t.Errorf("asked %s, want %s: CODEOWNERS', else the policy's owners", got, want)
+	}
 	asks, _, err := a.Records.AuditLog(t.Context(), rlc.AuditFilter{Actor: "rlc auto-merge"}, rlc.Page{Size: 100})
 	if err != nil || len(asks) != 2 || asks[1].Action != "proposal.auto_merge" || asks[1].Object != first.ID ||
 		!strings.HasPrefix(asks[1].Detail, up.Service+": no quota moves by more than") || !strings.HasSuffix(asks[1].Detail, "; content "+first.Content) {
@@ -143,7 +161,7 @@ func upAndQueued(t *testing.T, a *app.App) (up, queued rlc.Proposal) {
 			}
 		}
 		rows, err := a.Records.Outbox(t.Context())
-		return err == nil && up.ID != "" && queued.ID != "" && len(rows) == 1 && strings.Contains(rows[0].LastError, "waits for its turn: 1 reviews are open of at most 1")
+		return err == nil && up.ID != "" && len(rows) == 1 && rows[0].Attempts == 0 && queued.ID == rows[0].ProposalID && queued.Error == "" && strings.HasPrefix(queued.Reason, "waits for its turn")
 	})
 	return up, queued
 }

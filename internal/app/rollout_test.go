@@ -70,6 +70,19 @@ func staged(t *testing.T, o *owner, soak time.Duration) *app.App {
 
 func stagedWith(t *testing.T, o *owner, soak time.Duration, files rlc.Files) *app.App {
 	t.Helper()
+	a := telling(t, o, soak, files)
+	for _, slot := range []string{"one", "two"} { // the second replays what the first put in force
+		if _, err := a.Compute(t.Context(), planner.Ask{Slot: slot, Now: time.Now().UTC().Truncate(time.Second), Actor: "dana"}); err != nil {
+			t.Fatal(err)
+		}
+		acceptAll(t, a)
+	}
+	return a
+}
+
+// telling is a server that has computed nothing and whose owner is told.
+func telling(t *testing.T, o *owner, soak time.Duration, files rlc.Files) *app.App {
+	t.Helper()
 	secrets := t.TempDir()
 	file := func(name, text string) string {
 		path := filepath.Join(secrets, name)
@@ -78,17 +91,10 @@ func stagedWith(t *testing.T, o *owner, soak time.Duration, files rlc.Files) *ap
 		}
 		return path
 	}
-	a := open(t, t.TempDir(), files, func(c *config.Server) {
+	return open(t, t.TempDir(), files, func(c *config.Server) {
 		c.Rollout = config.Rollout{MinShadow: time.Second, Soak: soak}
 		c.Notify = config.Notify{WebhookFile: file("url", o.URL), SecretFile: file("secret", o.sign), Digest: time.Second}
 	})
-	for _, slot := range []string{"one", "two"} { // the second replays what the first put in force
-		if _, err := a.Compute(t.Context(), planner.Ask{Slot: slot, Now: time.Now().UTC().Truncate(time.Second), Actor: "dana"}); err != nil {
-			t.Fatal(err)
-		}
-		acceptAll(t, a)
-	}
-	return a
 }
 
 // elsewhere is what enforcers of other machines count.

@@ -29,7 +29,7 @@ func TestATeamsServicesShareAReviewOnTheForge(t *testing.T) {
 	if v.State != forge.Open || v.Commit != up[0].Commit || v.Title != "rlc(team team-a): 2 services" {
 		t.Errorf("the review is %s at %s, %q; want it open at %s", v.State, v.Commit, v.Title, up[0].Commit)
 	}
-	for _, want := range []string{"## rlc(checkout): 2 quotas", "## rlc(search): 1 quota", "Waits for a person, because frozen until ", "platform/checkout.yaml: burst"} {
+	for _, want := range []string{"## rlc(checkout): 2 quotas", "## rlc(search): 1 quota", "Does not merge by itself now, because frozen until ", "platform/checkout.yaml: burst"} {
 		if !strings.Contains(v.Body, want) {
 			t.Errorf("the review's text lacks %q:\n%s", want, v.Body)
 		}

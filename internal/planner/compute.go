@@ -128,9 +128,6 @@ func (p *Planner) conclude(ctx context.Context, run *rlc.Run, h *head, all []fou
 			trouble = append(trouble, f.trouble)
 		}
 	}
-	if len(trouble) > 0 {
-		run.Detail = degradedBy + sentence(trouble)
-	}
 	if why := policies.FleetBreaker(fleet); why != "" {
 		run.Detail = refusedBy + why
 		for i := range out.changes {
@@ -152,9 +149,16 @@ func (p *Planner) conclude(ctx context.Context, run *rlc.Run, h *head, all []fou
 			if err != nil {
 				return nil, err
 			}
+			if i := slices.IndexFunc(changes, func(c rlc.Change) bool { return c.Held == unmendedRule }); i >= 0 {
+				trouble = append(trouble, notPublished(f.service, changes[i].HeldWhy))
+			}
 			if proposal != nil {
 				out.proposals = append(out.proposals, *proposal)
 			}
+		}
+		p.order(out.proposals)
+		if len(trouble) > 0 {
+			run.Detail = degradedBy + sentence(trouble)
 		}
 	}
 	run.Total, run.Held, run.Changed = len(out.changes), 0, 0
@@ -167,6 +171,18 @@ func (p *Planner) conclude(ctx context.Context, run *rlc.Run, h *head, all []fou
 		}
 	}
 	return out, nil
+}
+
+// order puts the proposals of a run into the order in which they are put up, which
+// is that of their making.
+func (p *Planner) order(all []rlc.Proposal) {
+	if p.cfg.Riskier != nil {
+		slices.SortStableFunc(all, func(a, b rlc.Proposal) int { return p.cfg.Riskier(a.Changes, b.Changes) })
+	}
+	now := p.now()
+	for i := range all {
+		all[i].Created = now.Add(time.Duration(i) * time.Microsecond)
+	}
 }
 
 // mostTrouble is how many of several troubles a text names.

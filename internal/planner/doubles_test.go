@@ -33,6 +33,7 @@ type repo struct {
 	commits []commit
 	edited  map[string]map[string]string // service → quota ID → who
 	stale   map[string]string            // service → what its targets shall hold
+	refuses map[string]error             // service → why nothing of it can be published
 	err     error
 }
 
@@ -76,6 +77,8 @@ func (r *repo) At(_ context.Context, t time.Time) (rlc.Files, error) {
 func (r *repo) Edited(_ context.Context, service string) (map[string]string, error) {
 	return r.edited[service], nil
 }
+
+func (r *repo) Publishable(_ context.Context, p rlc.Proposal) error { return r.refuses[p.Service] }
 
 func (r *repo) Stale(_ context.Context, service string) (string, error) {
 	return r.stale[service], nil

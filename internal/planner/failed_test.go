@@ -98,6 +98,81 @@ func TestAProposalThatCannotBePublishedEndsTheRun(t *testing.T) {
 	}
 }
 
+// While the same fault keeps the same numbers from being published, the proposal that
+// failed stands: no other one and no other audit row comes of the next run, which
+// says what is wrong all the same. Another fault, or other numbers, is another one.
+func TestAFaultThatStaysMakesOneFailedProposal(t *testing.T) {
+	why := map[string]error{"shop": errTarget}
+	w := twoShops(t, why)
+	w.repo.refuses = map[string]error{"shop": errTarget}
+	first := w.cron()
+	for i, want := range []int{1, 1, 2, 2} {
+		if i == 2 {
+			other := fmt.Errorf("%w: another fault", rlc.ErrUnpublishable)
+			why["shop"], w.repo.refuses["shop"] = other, other
+		}
+		w.clock = w.clock.Add(time.Hour)
+		run := w.cron()
+		failed, _, err := w.db.Proposals(t.Context(), rlc.Failed, "", rlc.Page{})
+		audit, rows, err2 := w.db.Audit(t.Context(), rlc.Page{})
+		if err != nil || err2 != nil || len(failed) != want || rows != want {
+			t.Fatalf("run %d: %d failed proposals, %d audit rows %+v, %v, %v; want %d of each", i, len(failed), rows, audit, err, err2, want)
+		}
+		if !strings.Contains(run.Detail, "the proposal for shop is not published: ") || run.Result == rlc.ResultOK {
+			t.Errorf("run %d is %s: %s", i, run.Result, run.Detail)
+		}
+		if i < 2 && run.Detail != first.Detail {
+			t.Errorf("run %d says %q, the first %q", i, run.Detail, first.Detail)
+		}
+	}
+	delete(why, "shop")
+	delete(w.repo.refuses, "shop")
+	w.clock = w.clock.Add(time.Hour)
+	if run := w.cron(); run.Result != rlc.ResultOK || w.openProposal("shop") == nil {
+		t.Errorf("once mended the run is %s: %s", run.Result, run.Detail)
+	}
+}
+
+// A proposal whose turn has not come is no failure: its run ends ok, and it is put up
+// as soon as its turn comes, the riskiest of a run first.
+func TestAProposalThatWaitsForItsTurnIsNoFailure(t *testing.T) {
+	w := twoShops(t, nil)
+	waits := map[string]string{}
+	p, err := planner.New(w.config(func(c *planner.Config) {
+		c.Waiting = func(context.Context) (map[string]string, error) { return waits, nil }
+		c.Riskier = func(a, b []rlc.Change) int { return strings.Compare(b[0].Service, a[0].Service) }
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := func(service string) string { return "cron-s-" + service }
+	waits[id("geo")] = "waits for its turn"
+	run, err := p.Run(t.Context(), planner.Ask{Trigger: rlc.ByCron, Slot: "s", Now: w.clock})
+	if err != nil || run.Stage != rlc.Finished || run.Result != rlc.ResultOK {
+		t.Fatalf("run %+v, %v", run, err)
+	}
+	queue, err := w.db.Queue(t.Context())
+	if err != nil || len(queue) != 2 || queue[0].ID != id("shop") || queue[0].State != rlc.Open || queue[1].ID != id("geo") || queue[1].State != rlc.Pending {
+		t.Errorf("queue %+v, %v; want shop up before geo", queue, err)
+	}
+	for range 3 {
+		if err := p.Resume(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rows, err := w.db.Outbox(t.Context())
+	if geo := w.openProposal("geo"); err != nil || len(rows) != 1 || rows[0].Attempts != 0 || geo.Reason != "waits for its turn" || geo.Error != "" {
+		t.Errorf("outbox %+v, %v, proposal %+v", rows, err, geo)
+	}
+	clear(waits)
+	if err := p.Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if geo := w.openProposal("geo"); geo.State != rlc.Open || geo.Reason != "" {
+		t.Errorf("its turn has come: %+v", geo)
+	}
+}
+
 // A run that was interrupted after a proposal had failed ends as it would have
 // ended.
 func TestAResumedRunKnowsWhatCouldNotBePublished(t *testing.T) {

@@ -59,6 +59,13 @@ type Config struct {
 	// Branch is where a proposal for a service is put up. Nil: "rlc/" and its path
 	// segment.
 	Branch func(*rlc.Service) string
+	// Waiting tells which proposals are not to be put up yet, by id, and why. Such a
+	// wait is no failure: its run ends, and the proposal is put up once it is not
+	// among them. Nil: none waits.
+	Waiting func(ctx context.Context) (map[string]string, error)
+	// Riskier orders the proposals of a run by their changes, negative where a is to
+	// be put up first. Nil: by service.
+	Riskier func(a, b []rlc.Change) int
 	// Deadline bounds the reading and computing of one run, 10 minutes by
 	// default. Services that it leaves unread are held, and the run is degraded.
 	Deadline time.Duration
@@ -78,6 +85,9 @@ type Config struct {
 type Repo interface {
 	// Head is the base branch's newest commit and its files.
 	Head(ctx context.Context) (rlc.Commit, rlc.Files, error)
+	// Publishable says whether p could be put up as things are, without doing it:
+	// rlc.ErrUnpublishable, in the publisher's words, where no later try could.
+	Publishable(ctx context.Context, p rlc.Proposal) error
 	// At returns the base branch's files as they were at t; rlc.ErrNotFound
 	// before the first commit.
 	At(ctx context.Context, t time.Time) (rlc.Files, error)
@@ -126,6 +136,7 @@ type Records interface {
 
 	Proposals(ctx context.Context, state rlc.ProposalState, service string, p rlc.Page) ([]rlc.Proposal, int, error)
 	ProposalByID(ctx context.Context, id string) (rlc.Proposal, error)
+	SetProposal(ctx context.Context, p rlc.Proposal, audit *rlc.AuditEntry) error
 	Published(ctx context.Context, epoch uint64, p rlc.Proposal, audit *rlc.AuditEntry) error
 	Outbox(ctx context.Context) ([]rlc.OutboxRow, error)
 	OutboxFailed(ctx context.Context, proposalID, reason string, notBefore time.Time) error
@@ -154,7 +165,8 @@ type Ask struct {
 // concurrently: they wait for each other.
 type Planner struct {
 	cfg  Config
-	turn chan struct{} // holds a token while nobody runs
+	turn chan struct{}     // holds a token while nobody runs
+	told map[string]string // why proposals wait, by id, as noted; of whoever has the turn
 }
 
 // New returns a planner, or says which required part is missing.
@@ -197,7 +209,7 @@ func New(cfg Config) (*Planner, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &Planner{cfg: cfg, turn: make(chan struct{}, 1)}
+	p := &Planner{cfg: cfg, turn: make(chan struct{}, 1), told: map[string]string{}}
 	p.turn <- struct{}{}
 	return p, nil
 }
@@ -339,13 +351,19 @@ func (p *Planner) Resume(ctx context.Context) error {
 		return fmt.Errorf("look for unfinished runs: %w", err)
 	}
 	var failed []error
+	unfinished := map[string]bool{}
 	for _, run := range runs {
+		unfinished[run.ID] = true
 		if err := p.resume(ctx, run); err != nil {
 			failed = append(failed, fmt.Errorf("run %s: %w", run.ID, err))
 		}
 		if ctx.Err() != nil {
-			break
+			return some(failed)
 		}
+	}
+	// What waited for its turn when its run ended.
+	if err := p.publish(ctx, func(run string) bool { return !unfinished[run] }); err != nil {
+		failed = append(failed, err)
 	}
 	return some(failed)
 }
@@ -412,7 +430,7 @@ func (p *Planner) carry(ctx context.Context, run rlc.Run, head *head, headErr er
 		run.Stage = rlc.Stored
 		fault.Hit("after-store")
 	}
-	if err := p.publish(ctx, run); err != nil {
+	if err := p.publish(ctx, func(id string) bool { return id == run.ID }); err != nil {
 		return run, err
 	}
 	if err := p.unpublished(ctx, &run); err != nil {

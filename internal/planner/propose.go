@@ -2,6 +2,7 @@ package planner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -32,7 +33,7 @@ func (p *Planner) propose(ctx context.Context, run *rlc.Run, h *head, service st
 		ID: id, RunID: run.ID, Service: service, State: rlc.Pending, URL: p.cfg.PageURL(id),
 		Base:    run.Commit,
 		Content: quotafile.Hash(apply(h.config.Quotas[service], moving)),
-		Created: p.now(), Changes: moving,
+		Changes: moving,
 	}
 	if svc := h.config.Service(service); svc != nil {
 		proposal.Branch = p.cfg.Branch(svc)
@@ -60,6 +61,10 @@ func (p *Planner) propose(ctx context.Context, run *rlc.Run, h *head, service st
 		}
 		if rejection != "" {
 			rule, why = "rejected", rejection
+		} else if why, err = p.unmended(ctx, proposal); err != nil {
+			return nil, err
+		} else if why != "" {
+			rule = unmendedRule
 		}
 	}
 	if rule == "" {
@@ -72,6 +77,26 @@ func (p *Planner) propose(ctx context.Context, run *rlc.Run, h *head, service st
 	}
 	proposal.Changes = nil
 	return p.proposeRendered(ctx, run, proposal, open, changes)
+}
+
+// unmendedRule holds what could not be published before and still cannot.
+const unmendedRule = "unpublishable"
+
+// unmended is why the service's newest proposal could not be published, where that
+// asked for the same and the same would happen again: that proposal stands, and
+// people hear of it once.
+func (p *Planner) unmended(ctx context.Context, proposal *rlc.Proposal) (string, error) {
+	past, _, err := p.cfg.Records.Proposals(ctx, "", proposal.Service, rlc.Page{Number: 1, Size: 1})
+	if err != nil {
+		return "", fmt.Errorf("look for the proposal of %s before: %w", proposal.Service, err)
+	}
+	if len(past) == 0 || past[0].State != rlc.Failed || past[0].Content != proposal.Content {
+		return "", nil
+	}
+	if err := p.cfg.Repo.Publishable(ctx, *proposal); errors.Is(err, rlc.ErrUnpublishable) && text(err) == past[0].Error {
+		return past[0].Error, nil
+	}
+	return "", nil // mended, or another fault: publishing tells
 }
 
 // proposeRendered is propose where no quota moves: nil, or proposal, which has no

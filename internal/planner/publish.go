@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -23,23 +24,38 @@ const (
 // mostText bounds, in characters, what is kept of an error.
 const mostText = 1000
 
-// publish carries out the outbox rows of one run that are due. An error says
-// that some remain.
-func (p *Planner) publish(ctx context.Context, run rlc.Run) error {
+// publish carries out the outbox rows, of the runs wanted, that are due and whose
+// turn has come. An error says that some failed; one that waits for its turn did
+// not.
+func (p *Planner) publish(ctx context.Context, wanted func(runID string) bool) error {
 	rows, err := p.cfg.Records.Outbox(ctx)
-	if err != nil {
+	if err != nil || len(rows) == 0 {
 		return err
+	}
+	var waits map[string]string
+	if p.cfg.Waiting != nil {
+		if waits, err = p.cfg.Waiting(ctx); err != nil {
+			return err
+		}
 	}
 	var failed []error
 	for _, row := range rows {
-		proposal, err := p.cfg.Records.ProposalByID(ctx, row.ProposalID)
-		if err != nil {
-			return err
-		}
-		if proposal.RunID != run.ID {
+		why := waits[row.ProposalID]
+		if why != "" && p.told[row.ProposalID] == why {
 			continue
 		}
-		if p.now().Before(row.NotBefore) {
+		proposal, err := p.cfg.Records.ProposalByID(ctx, row.ProposalID)
+		switch {
+		case err != nil:
+			return err
+		case !wanted(proposal.RunID):
+			continue
+		case why != "":
+			if err := p.waits(ctx, proposal, why); err != nil {
+				return err
+			}
+			continue
+		case p.now().Before(row.NotBefore):
 			failed = append(failed, fmt.Errorf("publish %s: %s; next try at %s", proposal.Service, row.LastError, row.NotBefore.Format(time.RFC3339)))
 			continue
 		}
@@ -50,7 +66,20 @@ func (p *Planner) publish(ctx context.Context, run rlc.Run) error {
 			failed = append(failed, err)
 		}
 	}
+	maps.DeleteFunc(p.told, func(id, _ string) bool { return waits[id] == "" })
 	return some(failed)
+}
+
+// waits notes with a proposal why it is not put up yet.
+func (p *Planner) waits(ctx context.Context, proposal rlc.Proposal, why string) error {
+	if proposal.Reason != why || proposal.Error != "" {
+		proposal.Reason, proposal.Error = why, ""
+		if err := p.cfg.Records.SetProposal(ctx, proposal, nil); err != nil && !errors.Is(err, rlc.ErrConflict) {
+			return fmt.Errorf("note that %s waits: %w", proposal.ID, err)
+		}
+	}
+	p.told[proposal.ID] = why
+	return nil
 }
 
 // some joins the first errors of a list and says how many more there are; nil
@@ -63,6 +92,7 @@ func some(all []error) error {
 }
 
 func (p *Planner) publishOne(ctx context.Context, row rlc.OutboxRow, proposal rlc.Proposal) error {
+	proposal.Reason = "" // its wait is over
 	published, err := p.cfg.Publisher.Publish(ctx, proposal)
 	if err != nil {
 		if ctx.Err() != nil || errors.Is(err, rlc.ErrFenced) {
@@ -122,7 +152,7 @@ func (p *Planner) unpublished(ctx context.Context, run *rlc.Run) error {
 	}
 	var trouble []string
 	for _, f := range failed {
-		trouble = append(trouble, "the proposal for "+f.Service+" is not published: "+f.Error)
+		trouble = append(trouble, notPublished(f.Service, f.Error))
 	}
 	by := degradedBy
 	if len(failed) == len(all) {
@@ -133,6 +163,11 @@ func (p *Planner) unpublished(ctx context.Context, run *rlc.Run) error {
 		run.Detail += "; " + before
 	}
 	return nil
+}
+
+// notPublished says that a service's numbers are not up, and why.
+func notPublished(service, why string) string {
+	return "the proposal for " + service + " is not published: " + why
 }
 
 // proposalsOf are a run's proposals in a state, "" for all.

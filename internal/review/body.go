@@ -33,7 +33,7 @@ type About struct {
 
 // Body is a review's text in Markdown, below MaxBytes however many changes
 // there are and whatever they are called. It ends with a hidden hash of the
-// content, by which the review is known again.
+// content, for scripts that read reviews; RLC itself knows content by git.
 func Body(p rlc.Proposal, a About) string {
 	rows := ByRisk(p.Changes)
 	tight := tightened(rows)
@@ -70,7 +70,7 @@ func body(p rlc.Proposal, a About, rows, tight []rlc.Change, guards []Guard, mos
 		b.WriteString("\n")
 	}
 	if a.Because != "" {
-		fmt.Fprintf(&b, "\n### Auto-merge\n\n%s\n", escape.Prose(MergeText(a.Merges, a.Because)))
+		fmt.Fprintf(&b, "\n### Auto-merge\n\n%s\n", escape.Prose(mergeText(a)))
 	}
 	for i, l := range a.Rendered {
 		if i == 0 {
@@ -98,7 +98,16 @@ func MergeText(merges bool, because string) string {
 	if merges {
 		return "Merges by itself, because " + because + "."
 	}
-	return "Waits for a person, because " + because + "."
+	return "Does not merge by itself now, because " + because + "."
+}
+
+// mergeText is what a review says: it is written once, and judged again ever after.
+func mergeText(a About) string {
+	text := MergeText(a.Merges, a.Because)
+	if a.Service != nil && a.Service.AutoMerge != nil {
+		text += " This is judged again each minute: the proposal's page says how it stands."
+	}
+	return text
 }
 
 // Guard is one guard rail's word on a proposal.
@@ -176,7 +185,8 @@ func hardened(svc *rlc.Service, changes []rlc.Change) (n int) {
 	return n
 }
 
-// tightened are the changes that lower a limit, also of an hour of the week.
+// tightened are the changes that lower a limit, also of an hour of the week. A removal
+// is none: what it limited is limited no more.
 func tightened(rows []rlc.Change) (out []rlc.Change) {
 	for _, c := range rows {
 		if !c.Remove && policies.Lowers(&c) {
@@ -217,7 +227,7 @@ func tighten(b *strings.Builder, tight []rlc.Change, most int, owners func(strin
 // answers says what merging does, how to undo it, and what else one can say.
 func answers(b *strings.Builder, p rlc.Proposal, a About) {
 	b.WriteString("\n### On merge\n\n" +
-		"Enforcers load the new numbers within seconds. To undo, `git revert` the merged commit; the numbers of before come back the same way.\n" +
+		"Enforcers load the new numbers within seconds. To undo, `rlc rollback` or the service's page: the numbers of before come back, and stay until an estimate leaves them. `git revert` of the merged commit does it too, but then they count as set by hand and are held until their lines are removed.\n" +
 		"\n### How to answer\n\n")
 	merge, reject := "merge the branch "+escape.Code(p.Branch)+" into the base branch", "delete the branch"
 	if a.Forge {

@@ -215,6 +215,18 @@ func ByRisk(changes []rlc.Change) []rlc.Change {
 	})
 }
 
+// Riskier compares proposals by the riskiest change of each: negative where a's is
+// the riskier one.
+func Riskier(a, b []rlc.Change) int { return cmp.Compare(worst(b), worst(a)) }
+
+func worst(changes []rlc.Change) float64 {
+	most := math.Inf(-1)
+	for _, c := range changes {
+		most = max(most, risk(c))
+	}
+	return most
+}
+
 // risk orders changes: first by what the new number would drop more than the
 // old one, then by how far it falls, then by how far it rises.
 func risk(c rlc.Change) float64 {

@@ -236,3 +236,26 @@ func slicesOf(s string, n int) []string {
 	}
 	return out
 }
+
+// A team's review holds each proposal in whole while there is room, and is one text
+// that closes what it opens where there is not.
+func TestATeamsReviewNamesEveryProposal(t *testing.T) {
+	p := proposal()
+	body := "## one\n\n" + Body(p, About{})
+	if got, want := TeamBody([]string{body, "## two\n"}), strings.TrimRight(body, "\n")+"\n\n## two\n\n"; got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	var many []string
+	for i := range 200 {
+		many = append(many, fmt.Sprintf("## service %03d\n\n%s", i, Body(p, About{})))
+	}
+	got := TeamBody(many)
+	if len(got) > MaxBytes || strings.Count(got, "<details>") != strings.Count(got, "</details>") {
+		t.Errorf("%d bytes of at most %d, %d details opened, %d closed", len(got), MaxBytes, strings.Count(got, "<details>"), strings.Count(got, "</details>"))
+	}
+	for i := range many {
+		if !strings.Contains(got, fmt.Sprintf("## service %03d\n", i)) {
+			t.Errorf("service %03d is not named", i)
+		}
+	}
+}
