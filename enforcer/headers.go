@@ -34,8 +34,12 @@ func (e *Enforcer) Headers(h http.Header, service string, d Decision) {
 	b := strconv.AppendUint(room[:0], d.Version.Epoch, 10)
 	b = append(b, '.')
 	b = f.end(HeaderSnapshot, strconv.AppendUint(b, d.Version.Number, 10))
-	if d.Bucket != "" {
-		b = f.end(HeaderBucket, appendText(b, d.Bucket, false))
+	bucket := d.Bucket
+	if d.Outcome != Drop { // d.Bucket may be in shadow
+		bucket = d.Enforced.Bucket
+	}
+	if bucket != "" {
+		b = f.end(HeaderBucket, appendText(b, bucket, false))
 	}
 	if t, ok := e.Tell(service, &d); ok {
 		b = appendParameter(appendItem(b, service, t.Bucket), ";q=", t.Quota)
@@ -79,7 +83,7 @@ type Told struct {
 	Quota     int64    // whole requests in Window; rounded down where it must be
 	Window    int64    // seconds
 	Rate      rlc.Rate // what Quota in Window stands for
-	Remaining int64    // whole tokens left
+	Remaining int64    // whole tokens left; above Quota where the burst is
 	// Reset is in how many whole seconds the standing is better, from 1 to
 	// 3600: for a dropped request, when it would be admitted; else when a
 	// window's worth is there again, or the burst where that is less.

@@ -216,7 +216,7 @@ func TestShadowNeverShowsThatItIsOverItsLimit(t *testing.T) {
 	for i, outcome := range []string{"admit", "admit", "virtual_drop"} {
 		wantAnswer(t, ask(t, c, describe("caller", "a")), `{"overallCode":"OK","statuses":[{"code":"OK","limitRemaining":4294967295}],
 			"dynamicMetadata":{"bucket":"callers","outcome":"`+outcome+`","snapshot":"1.7"},
-			"responseHeadersToAdd":[{"key":"X-Rlc-Bucket","value":"callers"},{"key":"X-Rlc-Snapshot","value":"1.7"}]}`)
+			"responseHeadersToAdd":[{"key":"X-Rlc-Snapshot","value":"1.7"}]}`)
 		if t.Failed() {
 			t.Fatalf("request %d", i)
 		}
