@@ -3,6 +3,7 @@ package gitea
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -294,7 +295,7 @@ func (f *Forge) Merge(ctx context.Context, number int64, commit string) error {
 	}
 	ok, resp, err := api.MergePullRequest(f.owner, f.name, number, gitea.MergePullRequestOption{Style: gitea.MergeStyleSquash, HeadCommitId: commit})
 	if err == nil && !ok {
-		err = fmt.Errorf("the server answered HTTP %d", resp.StatusCode)
+		err = fmt.Errorf("the server answered HTTP %d: %s", resp.StatusCode, why(resp))
 	}
 	if err = failed("merge a review", resp, err); !errors.Is(err, rlc.ErrConflict) {
 		return err
@@ -303,6 +304,14 @@ func (f *Forge) Merge(ctx context.Context, number int64, commit string) error {
 		return fmt.Errorf("%w: %w", forge.ErrBehind, err)
 	}
 	return err
+}
+
+// why is what a server says with a refusal. The library drops it; forge.Client holds
+// every answer in memory, so that it can be read again.
+func why(resp *gitea.Response) string {
+	var said struct{ Message string }
+	_ = json.NewDecoder(resp.Body).Decode(&said)
+	return forge.Line(said.Message)
 }
 
 func failed(did string, resp *gitea.Response, err error) error {

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -36,7 +37,9 @@ schedule: "17 3 * * *"
 
 	p := w.serve("rlc", "RLC_FAULT=before-review")
 	p.ready()
-	p.compute()
+	if code, text := ask(http.MethodPost, p.url+"/api/v1/runs", map[string]string{}); code/100 != 2 {
+		t.Fatalf("ask for a run: %d %s", code, text)
+	}
 	p.died()
 	p = w.serve("rlc")
 	p.ready()
