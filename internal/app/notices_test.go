@@ -12,7 +12,6 @@ import (
 // The owners of a caller hear of a tightening while its review is open, and of
 // an override at once, each message signed.
 func TestCallersOwnersHearOfATighteningBeforeItMergesAndOfOverridesAtOnce(t *testing.T) {
-	t.Parallel()
 	o := receive(t)
 	files := twoServices()
 	high := strings.Replace(string(policy("checkout", "")), "each: [caller]", "each: [caller], guards: {floor: 3000}", 1)
