@@ -277,3 +277,15 @@ func TestContractsAreStrict(t *testing.T) {
 		}
 	}
 }
+
+// D14. A foreign tree may hold folders that some file systems take for each other
+// or for devices: none is the folder of the service that it names.
+func TestAFolderThatAFileSystemConfusesBelongsToNoService(t *testing.T) {
+	for _, name := range []string{"git~1", "CON", "Checkout", "caf\u00e9", "cafe\u0301"} {
+		text := "apiVersion: rlc/v1\nkind: ServicePolicy\nservice: \"" + name + "\"\nowners: [a]\nbuckets:\n  - {name: all, limit: {rate: 1, burst: 1}}\n"
+		got := lines(quotafile.Parse(rlc.Files{"services/" + name + "/policy.yaml": []byte(text)}, nil).Problems)
+		if !strings.Contains(strings.Join(got, "\n"), "does not belong in folder") {
+			t.Errorf("%q: %q", name, got)
+		}
+	}
+}
