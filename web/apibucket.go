@@ -1,7 +1,6 @@
 package web
 
 import (
-	"errors"
 	"net/http"
 	"strconv"
 
@@ -131,11 +130,7 @@ func (s *server) answerBucket(v *visit, t *truth, name string, key rlc.Key) erro
 	if r == nil {
 		return t.noQuota(name, key)
 	}
-	full, err := s.Records.LatestChange(v.ctx(), t.name, name, key)
-	switch {
-	case err == nil:
-		r.change = &full
-	case !errors.Is(err, rlc.ErrNotFound):
+	if err := s.complete(v.ctx(), t, r); err != nil {
 		return err
 	}
 	out := rowJSON(r)

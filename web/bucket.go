@@ -133,11 +133,7 @@ func (s *server) quotaPage(v *visit, t *truth, r *row) error {
 	if err != nil {
 		return err
 	}
-	full, err := s.Records.LatestChange(ctx, t.name, r.name, r.key)
-	switch {
-	case err == nil:
-		r.change = &full
-	case !errors.Is(err, rlc.ErrNotFound):
+	if err := s.complete(ctx, t, r); err != nil {
 		return err
 	}
 	log, total, err := s.Records.ChangeLog(ctx, t.name, r.name, r.key, page)

@@ -406,3 +406,16 @@ func (m counts) total() rlc.Count {
 	}
 	return t
 }
+
+// complete reads a row's newest change whole, with what made it; a list has the
+// change without that.
+func (s *server) complete(ctx context.Context, t *truth, r *row) error {
+	full, err := s.Records.LatestChange(ctx, t.name, r.name, r.key)
+	if err == nil {
+		r.change = &full
+	}
+	if errors.Is(err, rlc.ErrNotFound) {
+		return nil
+	}
+	return err
+}

@@ -58,11 +58,7 @@ func (s *server) oneWhatIf(v *visit, ending string) error {
 	case r == nil:
 		return t.noQuota(name, key)
 	}
-	full, err := s.Records.LatestChange(v.ctx(), t.name, name, key)
-	switch {
-	case err == nil:
-		r.change = &full
-	case !errors.Is(err, rlc.ErrNotFound):
+	if err := s.complete(v.ctx(), t, r); err != nil {
 		return err
 	}
 	h, err := s.stored(v.ctx(), t, r, s.Now().UTC())
