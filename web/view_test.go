@@ -1,6 +1,7 @@
 package web_test
 
 import (
+	"cmp"
 	"net"
 	"os"
 	"testing"
@@ -8,9 +9,10 @@ import (
 	"github.com/openrlc/rlc/web"
 )
 
-// TestView serves the fixture for looking at it in a browser:
+// TestView serves the fixture for looking at it in a browser, in one of the
+// worlds that worlds_test.go lists (calm):
 //
-//	RLC_WEB_VIEW=127.0.0.1:8090 go test ./web -run TestView -timeout 0
+//	RLC_WEB_VIEW=127.0.0.1:8090 RLC_WEB_WORLD=trouble go test ./web -run TestView -timeout 0
 //
 // Without the variable it checks that the fixture's server starts and ends.
 func TestView(t *testing.T) {
@@ -23,7 +25,11 @@ func TestView(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := web.Server(newFixture(t).handler(t))
+	world := worlds[cmp.Or(os.Getenv("RLC_WEB_WORLD"), "calm")]
+	if world == nil {
+		t.Fatal("there is no such world")
+	}
+	server := web.Server(world(t))
 	if look {
 		t.Logf("http://%s, token %s", l.Addr(), token)
 		t.Log(server.Serve(l))
