@@ -137,6 +137,7 @@ func (e *Enforcer) byRatio(t *route, cost int64, at instant, d *Decision) bool {
 	if room < 0 {
 		return false
 	}
+	t.series.enter(at.second) // reads it from memory while the handle is being read
 	if a.handle.Local() {
 		t.quota.counts.fallbacks[byLoop].Add(1)
 	}
@@ -145,7 +146,9 @@ func (e *Enforcer) byRatio(t *route, cost int64, at instant, d *Decision) bool {
 		d.Bucket, d.Key = t.quota.Name, t.key
 		d.Limit, d.Remaining = a.limit, room
 		if a.enforce {
-			d.Enforced = Standing{Bucket: d.Bucket, Key: d.Key, Limit: a.limit, Remaining: room}
+			// Field by field: a copy of the whole would wait for the fields.
+			s := &d.Enforced
+			s.Bucket, s.Key, s.Limit, s.Remaining = t.quota.Name, t.key, a.limit, room
 		}
 		t.count(Admit, at.second)
 		if t.noted {

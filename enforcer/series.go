@@ -235,11 +235,16 @@ type peak struct {
 // add counts a request in its second (since 1970), and returns that second and
 // its count. A late one counts in the newest second.
 func (p *peak) add(outcome int, second int64) uint64 {
-	n := &p.now[outcome]
-	if int64(n.Load()>>32) < second {
+	p.enter(second)
+	return p.now[outcome].Add(1)
+}
+
+// enter begins a second, if it is a new one. It looks at the first counter, which
+// turn writes last.
+func (p *peak) enter(second int64) {
+	if int64(p.now[0].Load()>>32) < second {
 		p.turn(second)
 	}
-	return n.Add(1)
 }
 
 // turn ends the second that was the newest, of all outcomes.
@@ -251,7 +256,7 @@ func (p *peak) turn(second int64) {
 		return // somebody else was faster
 	}
 	var n uint32
-	for i := range p.now {
+	for i := outcomes - 1; i >= 0; i-- { // the first tells that all are done
 		counted := uint32(p.now[i].Swap(uint64(second) << 32))
 		p.before[i] += uint64(counted)
 		n += counted
