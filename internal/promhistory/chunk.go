@@ -206,11 +206,18 @@ func (rd *reading) offersAll(at int, g *grid, source int) {
 			i = end
 			continue
 		}
+		if d.whole[n] { // nothing to learn
+			i = end
+			continue
+		}
+		count := 0
 		for ; i < end; i++ {
 			if g.times[i] != 0 && valid(g.values[i]) {
 				d.seen[at+i], d.source[n] = true, source+1
+				count++
 			}
 		}
+		d.whole[n] = count == hour
 	}
 }
 

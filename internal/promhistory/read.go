@@ -152,6 +152,7 @@ type dayState struct {
 	first   int // the chunk at hand is steps first to last
 	last    int
 	seen    []bool    // some label set had a sample
+	whole   []bool    // per hour: one label set had them all
 	healthy []bool    // the service was healthy
 	share   []float64 // of targets that reported; NaN for unknown
 	source  []int     // per hour: index in sources, plus one; 0 where none had data
@@ -436,7 +437,7 @@ func (rd *reading) fit() time.Duration {
 
 func (rd *reading) begin(midnight, end time.Time) {
 	n := int(end.Sub(midnight) / rd.step)
-	d := &dayState{start: midnight, steps: n, seen: make([]bool, n), healthy: make([]bool, n), share: make([]float64, n), source: make([]int, 24)}
+	d := &dayState{start: midnight, steps: n, seen: make([]bool, n), whole: make([]bool, 24), healthy: make([]bool, n), share: make([]float64, n), source: make([]int, 24)}
 	for i := range d.share {
 		d.share[i] = math.NaN()
 	}

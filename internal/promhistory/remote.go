@@ -16,7 +16,6 @@ import (
 	"github.com/golang/snappy"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/prompb"
-	"github.com/prometheus/prometheus/tsdb/chunkenc"
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/enforcer/match"
@@ -117,8 +116,8 @@ func (rd *reading) wipe(from, to time.Time) {
 		rd.release(s)
 	}
 	for at := int(from.Sub(d.start) / rd.step); at < int(to.Sub(d.start)/rd.step); at++ {
-		d.seen[at] = false
-		d.source[time.Duration(at)*rd.step/time.Hour] = 0
+		hour := time.Duration(at) * rd.step / time.Hour
+		d.seen[at], d.whole[hour], d.source[hour] = false, false, 0
 	}
 }
 
@@ -311,8 +310,7 @@ type grid struct {
 	twin        bool  // the label set came twice
 	samples     int   // seen so far, of all label sets
 	most        int   // that may be seen
-	chunk       *chunkenc.XORChunk
-	it          chunkenc.Iterator
+	chunk       samples
 }
 
 // begin makes the grid empty for the next label set.
@@ -324,48 +322,69 @@ func (g *grid) begin() {
 // add puts a frame's chunks of the label set on the grid. A frame goes on where
 // the one before ended, or it is the same label set once more.
 func (g *grid) add(chunks []xorChunk) error {
-	if g.chunk == nil {
-		g.chunk = chunkenc.NewXORChunk()
-	}
 	before := g.newest
 	for _, c := range chunks {
-		// The header of an XOR chunk is its number of samples.
 		if c.encoding != int32(prompb.Chunk_XOR) {
 			return fmt.Errorf("%w: chunks of encoding %d", errForeign, c.encoding)
 		}
-		if len(c.data) < 3 {
-			return fmt.Errorf("%w: a chunk of %d bytes", ErrBusy, len(c.data))
-		}
-		g.chunk.Reset(c.data)
-		g.it = g.chunk.Iterator(g.it)
-		i, until := int64(-1), g.from // the step at hand ends at until
-		for g.it.Next() == chunkenc.ValFloat {
-			t, v := g.it.At()
-			if t > until && t <= until+g.step { // the usual: the next step
-				i, until = i+1, until+g.step
-			} else {
-				i = (t - g.from - 1) / g.step
-				until = g.from + (i+1)*g.step
-			}
-			if t <= g.from || i >= int64(len(g.times)) {
-				continue // old servers send whole chunks
-			}
-			g.samples++
-			g.twin = g.twin || t <= before
-			g.newest = max(g.newest, t)
-			if g.times[i] == 0 || t >= g.times[i] {
-				g.times[i], g.values[i] = t, v
-				g.first, g.last = min(g.first, int(i)), max(g.last, int(i)+1)
-			}
-		}
-		if err := g.it.Err(); err != nil {
+		if err := g.chunk.decode(c.data); err != nil {
 			return fmt.Errorf("%w: a broken chunk: %w", ErrBusy, err)
+		}
+		if !g.row(before) {
+			g.each(before)
 		}
 		if g.samples > g.most {
 			return fmt.Errorf("%w: %d more than are left", errBudget, g.samples-g.most)
 		}
 	}
 	return nil
+}
+
+// row puts the decoded chunk on the grid as a whole, where it is as usual: a
+// sample a step, after all that is there. It reports whether that is so.
+func (g *grid) row(before int64) bool {
+	times, values := g.chunk.times, g.chunk.values
+	if !g.chunk.regular || len(times) < 2 || times[1]-times[0] != g.step {
+		return false
+	}
+	if early := g.from - times[0]; early >= 0 { // old servers send whole chunks
+		n := min(int(early/g.step)+1, len(times))
+		times, values = times[n:], values[n:]
+	}
+	if len(times) == 0 {
+		return true
+	}
+	i := int((times[0] - g.from - 1) / g.step)
+	if i >= len(g.times) {
+		return true
+	}
+	n := min(len(times), len(g.times)-i)
+	if i < g.last || times[0] <= before {
+		return false
+	}
+	copy(g.times[i:], times[:n])
+	copy(g.values[i:], values[:n])
+	g.samples += n
+	g.newest = max(g.newest, times[n-1])
+	g.first, g.last = min(g.first, i), i+n
+	return true
+}
+
+// each is row sample by sample.
+func (g *grid) each(before int64) {
+	for k, t := range g.chunk.times {
+		i := (t - g.from - 1) / g.step
+		if t <= g.from || i >= int64(len(g.times)) {
+			continue
+		}
+		g.samples++
+		g.twin = g.twin || t <= before
+		g.newest = max(g.newest, t)
+		if g.times[i] == 0 || t >= g.times[i] {
+			g.times[i], g.values[i] = t, g.chunk.values[k]
+			g.first, g.last = min(g.first, int(i)), max(g.last, int(i)+1)
+		}
+	}
 }
 
 // end removes the steps at which the label set ended.
@@ -388,10 +407,13 @@ func (g *grid) addTo(rates []float64) {
 		if t == 0 {
 			continue
 		}
-		// The usual: a rate, and nothing or a rate before it.
-		if v, had := values[i], rates[i]; v >= 0 && v <= math.MaxFloat64 && had >= 0 {
+		v, had := values[i], rates[i]
+		switch rate := v >= 0 && v <= math.MaxFloat64; {
+		case rate && had >= 0:
 			rates[i] = had + v
-		} else {
+		case rate && had != had: // the first
+			rates[i] = v + 0
+		default:
 			rates[i] = plus(had, v)
 		}
 	}

@@ -47,39 +47,53 @@ func (d *Day) Begin(midnight time.Time, step time.Duration, running rlc.Rate) {
 // are missing. It returns the hour's sketch, to be annotated before the next
 // Add; nil where no sample is present.
 func (d *Day) Add(from, step time.Duration, values []float64) *rlc.Hour {
-	var room [240]float64
-	hour := room[:0]
-	sum, most := 0.0, 0.0
+	n, sum, most := 0, 0.0, 0.0
+	least, out, kept := d.least, d.out, d.kept
 	for i, v := range values {
-		if !present(v) {
+		if !(v >= 0 && v <= math.MaxFloat64) {
 			continue
 		}
-		hour = append(hour, v)
+		n++
 		sum += v
 		most = max(most, v)
-		if v < d.least {
-			d.out = max(d.out, v)
+		if v < least {
+			out = max(out, v)
 			continue
 		}
-		if len(d.kept) == d.room {
+		if len(kept) == d.room {
+			d.out, d.kept = out, kept
 			d.forget()
+			least, out, kept = d.least, d.out, d.kept
 		}
-		d.kept = append(d.kept, candidate{from + time.Duration(i)*step, v})
+		kept = append(kept, candidate{from + time.Duration(i)*step, v})
 	}
-	n := len(hour)
+	d.out, d.kept = out, kept
 	if n == 0 {
 		return nil
 	}
 	d.samples += n
-	p99 := most
-	if k := rank(n, 0.99); k < n-1 {
-		p99 = Select(hour, k)
-	}
 	d.hours = append(d.hours, rlc.Hour{
 		Start: d.midnight.Add(from.Truncate(time.Hour)), Expected: len(values), Present: n,
-		Max: rlc.Rate(most), P99: rlc.Rate(p99), Mean: rlc.Rate(min(sum/float64(n), most)),
+		Max: rlc.Rate(most), P99: rlc.Rate(p99(values, n, most)), Mean: rlc.Rate(min(sum/float64(n), most)),
 	})
 	return &d.hours[len(d.hours)-1]
+}
+
+// p99 is the 99 % point of the n samples among values, the highest of which is
+// most.
+func p99(values []float64, n int, most float64) float64 {
+	k := rank(n, 0.99)
+	if k == n-1 {
+		return most
+	}
+	var room [240]float64
+	samples := room[:0]
+	for _, v := range values {
+		if present(v) {
+			samples = append(samples, v)
+		}
+	}
+	return Select(samples, k)
 }
 
 // forget leaves out what cannot belong to the tail however the day goes on. The
