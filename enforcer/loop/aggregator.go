@@ -153,7 +153,7 @@ func (a *Aggregator) Report(r Report, now time.Duration) (answer Directives) {
 	n.seq, n.arrived, n.next = r.Seq, now, 0
 	var buckets []string
 	for i := range r.Paths {
-		tell, ok := a.entry(n, &r.Paths[i], r.At, now, whole)
+		tell, ok := a.entry(n, r.Paths[i:], r.At, now, whole)
 		switch {
 		case !ok:
 			a.stats.Invalid++
@@ -172,15 +172,16 @@ func (a *Aggregator) Report(r Report, now time.Duration) (answer Directives) {
 	return a.scale(n, a.stamp(list))
 }
 
-// entry takes one path of a report. It reports whether the node is to be told of
-// its buckets at once.
-func (a *Aggregator) entry(n *node, e *PathReport, at, now time.Duration, whole bool) (tell, ok bool) {
+// entry takes the first of the paths that are left of a report. It reports whether
+// the node is to be told of its buckets at once.
+func (a *Aggregator) entry(n *node, list []PathReport, at, now time.Duration, whole bool) (tell, ok bool) {
+	e := &list[0]
 	if len(e.Path) == 0 || len(e.Path) > MaxPath || len(e.Dropped) != len(e.Path) {
 		return false, false
 	}
 	np := n.expect(e.Path)
 	if np == nil {
-		if np, tell = a.meet(n, e, at); np == nil {
+		if np, tell = a.meet(n, list, at); np == nil {
 			return false, true
 		}
 	}
@@ -206,7 +207,7 @@ func (a *Aggregator) entry(n *node, e *PathReport, at, now time.Duration, whole 
 		claim += perClass[c]
 	}
 	for i := range e.Dropped {
-		if e.Dropped[i] < np.dropped[i] {
+		if e.Dropped[i] < np.legs[i].dropped {
 			return tell, false
 		}
 	}
@@ -244,11 +245,11 @@ func (np *nodePath) put(e *PathReport, perClass [Classes]float64, span, part flo
 		np.rate[c] = v
 	}
 	for i := range e.Dropped {
-		dropped := float64(e.Dropped[i]-np.dropped[i]) / span
-		np.dropped[i] = e.Dropped[i]
+		l := &np.legs[i]
+		dropped := float64(e.Dropped[i]-l.dropped) / span
 		v := int64(min(dropped, np.claim) * part * milliRequests)
-		np.path.drops[i] += v - np.drops[i]
-		np.drops[i] = v
+		np.path.drops[i] += v - l.rate
+		*l = leg{e.Dropped[i], v}
 	}
 }
 

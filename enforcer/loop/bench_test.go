@@ -1,9 +1,11 @@
 package loop
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // BenchmarkFloor is what any such decision costs at least: a random number and
@@ -34,4 +36,23 @@ func BenchmarkOfferParallel(b *testing.B) {
 			h.Offer(Normal)
 		}
 	})
+}
+
+// What a report costs an aggregator in a fleet that does not fit into the
+// processor's caches.
+func BenchmarkReportOfALargeFleet(b *testing.B) {
+	a := NewAggregator(AggregatorConfig{})
+	nodes := make([]*steady, 5000)
+	now := time.Second
+	for i := range nodes {
+		nodes[i] = newSteady(a, fmt.Sprint("x", i), 50)
+		nodes[i].second(now, 10, 50)
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		if i%len(nodes) == 0 {
+			now += time.Second
+		}
+		nodes[i%len(nodes)].second(now, 11, 50)
+	}
 }

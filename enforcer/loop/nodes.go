@@ -21,22 +21,33 @@ type node struct {
 	trusted          bool          // its claims are not compared
 	doubts           int           // paths whose claim is not believed
 	clippedAt        time.Duration // when a claim was last not believed; 0: never
+
+	// Room for paths to come. What one report names lies side by side in memory,
+	// in its order: a large fleet does not fit into the processor's caches, and
+	// each report is read in that order.
+	room []nodePath
+	legs []leg
 }
 
 type nodePath struct {
 	path    *zonePath
-	heard   Path // as the node itself hands it in
+	heard   *string // the first bucket of the path as the node itself hands it in
 	offered [Classes]uint64
-	dropped []uint64
 	at      time.Duration // of the last report, the node's clock
 	seen    time.Duration
-	live    bool           // its load counts
 	rate    [Classes]int64 // thousandths of requests/s, believed
-	drops   []int64
-	claim   float64 // requests/s, as said
-	believe float64 // requests/s; less than claim where it was clipped
-	doubt   int64   // what of the unused limit it may have weighs so much
-	broken  float64 // that weight where the claim is broken, requests/s; else 0
+	legs    []leg          // by position on the path
+	live    bool           // its load counts
+	claim   float64        // requests/s, as said
+	believe float64        // requests/s; less than claim where it was clipped
+	doubt   int64          // what of the unused limit it may have weighs so much
+	broken  float64        // that weight where the claim is broken, requests/s; else 0
+}
+
+// leg is what a bucket of a path drops.
+type leg struct {
+	dropped uint64 // as reported
+	rate    int64  // thousandths of requests/s, believed
 }
 
 // ahead is how many of a node's paths are tried before they are searched by
@@ -47,7 +58,7 @@ const ahead = 8
 // it, nil where it is somewhere else or new.
 func (n *node) expect(p Path) *nodePath {
 	for i := n.next; i < min(n.next+ahead, len(n.order)); i++ {
-		if np := n.order[i]; len(np.heard) == len(p) && &np.heard[0] == &p[0] {
+		if np := n.order[i]; np.heard == &p[0] && len(np.legs) == len(p) {
 			n.next = i + 1
 			return np
 		}
@@ -66,8 +77,10 @@ func (a *Aggregator) trusts(node string) bool {
 	return false
 }
 
-// meet finds or makes a node's path by its name; nil beyond the bound.
-func (a *Aggregator) meet(n *node, e *PathReport, at time.Duration) (np *nodePath, first bool) {
+// meet finds or makes the path that a report's list begins with, by its name;
+// nil beyond the bound.
+func (a *Aggregator) meet(n *node, list []PathReport, at time.Duration) (np *nodePath, first bool) {
+	e := &list[0]
 	zp := a.path(e.Path)
 	if zp == nil {
 		a.stats.Refused++
@@ -76,14 +89,29 @@ func (a *Aggregator) meet(n *node, e *PathReport, at time.Duration) (np *nodePat
 	np = n.paths[zp]
 	if np == nil {
 		first = true
-		np = &nodePath{path: zp, dropped: make([]uint64, len(e.Path)), drops: make([]int64, len(e.Path)),
-			at: at - min(max(e.Since, shortestSpan), longestFirst)}
+		np = n.place(list)
+		np.path, np.at = zp, at-min(max(e.Since, shortestSpan), longestFirst)
 		zp.known++
 		n.paths[zp] = np
 		n.order = append(n.order, np)
 	}
-	np.heard = e.Path
+	np.heard = &e.Path[0]
 	return np, first
+}
+
+// place makes a path where the rest of the list may follow it.
+func (n *node) place(list []PathReport) *nodePath {
+	if len(n.room) == 0 {
+		n.room = make([]nodePath, len(list))
+	}
+	legs := len(list[0].Path)
+	if len(n.legs) < legs {
+		n.legs = make([]leg, max(legs, len(list)))
+	}
+	np := &n.room[0]
+	np.legs = n.legs[:legs:legs]
+	n.room, n.legs = n.room[1:], n.legs[legs:]
+	return np
 }
 
 // believe is the part of a claim, in requests/s, that one node is believed, and
@@ -223,10 +251,10 @@ func (a *Aggregator) silence(n *node, np *nodePath) {
 	for c := range np.rate {
 		np.path.rate[c] -= np.rate[c]
 	}
-	for i := range np.drops {
-		np.path.drops[i] -= np.drops[i]
+	for i := range np.legs {
+		np.path.drops[i] -= np.legs[i].rate
+		np.legs[i].rate = 0
 	}
-	clear(np.drops)
 	np.setDoubt(0)
 	np.rate = [Classes]int64{}
 	a.doubt(n, np, 0, 0)
