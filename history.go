@@ -189,6 +189,19 @@ type Backtest struct {
 	Episodes []Episode `json:"episodes"`
 	Omitted  int       `json:"episodes_omitted,omitempty"` // episodes left out where a change is recorded: those with the fewest drops
 	Worst    *Peak     `json:"worst"`                      // the step with the largest excess, nil where nothing was dropped
+	Bursts   *Bursts   `json:"bursts,omitempty"`           // nil where nobody counted seconds: peaks below a step are not visible
+}
+
+// Bursts is what seconds that enforcers counted say of a limit's burst. A second
+// is held if it brings no more than the burst and what the limit refills in it;
+// the burst is full when it comes. What a history holds of a second is an upper
+// bound (see Hour.Second), so that what is held is held for sure.
+type Bursts struct {
+	Hours   int   `json:"hours"`        // with traffic whose seconds were counted
+	Unseen  int   `json:"hours_unseen"` // with traffic and none counted
+	Over    int   `json:"hours_over"`   // of Hours: the highest second was not held
+	Highest Peak  `json:"highest"`      // the highest second; At is the start of its hour
+	Holds   Burst `json:"holds"`        // the least burst that holds them all at this rate
 }
 
 // Episode is a run of dropping steps with quiet gaps under ten minutes joined.

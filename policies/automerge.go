@@ -33,7 +33,8 @@ type Merging struct {
 // AutoMerge decides whether a proposal may be merged without a person, and
 // why, or why not. It spends from a budget: +50 % in 30 days for each quota. A
 // person decides what is larger than the service's max_change, also in a single
-// hour of the week, what has less than 95 % of its history, a decrease that would have dropped anything, what a
+// hour of the week, what has less than 95 % of its history, a decrease that would have dropped anything or left the
+// burst below what was counted in a second, what a
 // guard asks a person to look at (a sum beyond capacity is such), and whatever begins or stops enforcing, adds a
 // timed limit or removes a line. During a freeze nothing is merged, or only
 // increases.
@@ -84,6 +85,8 @@ func needsPerson(m Merging, c *rlc.Change) string {
 		return "nothing was replayed against its decrease"
 	case Lowers(c) && c.Backtest.New.Drops > 0:
 		return fmt.Sprintf("its decrease would have dropped %.0f requests", math.Ceil(c.Backtest.New.Drops))
+	case Lowers(c) && BurstFallsShort(c):
+		return "its burst would not hold the highest second that was counted"
 	case fallingHours(c) > 0 && c.Backtest.New.AtLeast:
 		return "what its lower hours would have dropped is not known exactly"
 	case moved(c) > most*(1+1e-9):

@@ -31,6 +31,16 @@ func TestOnlySmallProvenChangesMergeByThemselves(t *testing.T) {
 		}
 	}
 	lowered := func(c *rlc.Change) { c.New = &rlc.Limit{Rate: 90, Burst: 180} }
+	// One hour's second is not held by what is proposed, and in so many by what is in force.
+	short := func(change func(*rlc.Change), before int) func(*rlc.Change) {
+		return func(c *rlc.Change) {
+			if change != nil {
+				change(c)
+			}
+			c.Backtest.New.Bursts = &rlc.Bursts{Hours: 600, Over: 1}
+			c.Backtest.Old = &rlc.Backtest{Bursts: &rlc.Bursts{Hours: 600, Over: before}}
+		}
+	}
 	for name, x := range map[string]struct {
 		m       Merging
 		at      time.Time
@@ -49,6 +59,9 @@ func TestOnlySmallProvenChangesMergeByThemselves(t *testing.T) {
 		"a gap in history":                   {m: merging(func(c *rlc.Change) { c.Coverage = 0.9499 }, nil), because: "callers: history covers 94 % of its time, less than 95 %"},
 		"a decrease that was not replayed":   {m: merging(func(c *rlc.Change) { lowered(c); c.Backtest.New = nil }, nil), because: "callers: nothing was replayed"},
 		"a decrease that would have dropped": {m: merging(func(c *rlc.Change) { lowered(c); c.Backtest.New.Drops = 0.5 }, nil), because: "callers: its decrease would have dropped 1 requests"},
+		"a decrease whose burst is short":    {m: merging(short(lowered, 0), nil), because: "callers: its burst would not hold the highest second that was counted"},
+		"one that was as short before":       {m: merging(short(lowered, 1), nil), ok: true, because: "no quota moves by more than 10 %"},
+		"an increase that is short":          {m: merging(short(nil, 0), nil), ok: true, because: "no quota moves"},
 		"an increase that still would have":  {m: merging(func(c *rlc.Change) { c.Backtest.New.Drops = 5 }, nil), ok: true, because: "no quota moves"},
 		"a new quota":                        {m: merging(func(c *rlc.Change) { c.Old = nil }, nil), because: "callers: it would begin to enforce"},
 		"a new one in shadow":                {m: merging(func(c *rlc.Change) { c.Old, c.NewMode = nil, rlc.Shadow }, nil), ok: true, because: "no quota moves"},

@@ -84,7 +84,7 @@ func FromHistoryCounted(h rlc.History, limit gcra.Limit) rlc.Backtest {
 		equal.Burst *= 2
 	}
 	b := FromHistory(h, equal)
-	b.AtLeast = true
+	b.AtLeast, b.Bursts = true, nil // the bucket is none that anybody set
 	return b
 }
 

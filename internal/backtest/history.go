@@ -31,6 +31,7 @@ func FromHistory(h rlc.History, limit rlc.Limit) rlc.Backtest {
 // each past hour is replayed against the rate of the same hour of the week, with
 // a burst in the same proportion as enforcers give it; what was taken of it is
 // taken of the next hour's too. Of an episode Limit is the rate at which it began.
+// Where seconds were counted, Bursts says whether the burst held them.
 func FromHours(h rlc.History, limit rlc.Limit, hours *rlc.QuotaHours) rlc.Backtest {
 	w := walk{most: newBucket(h.Step, limit), rec: newRecord(h.Step, limit)}
 	w.least = w.most
@@ -60,6 +61,7 @@ func FromHours(h rlc.History, limit rlc.Limit, hours *rlc.QuotaHours) rlc.Backte
 		atLeast += max(w.rec.out.Drops-before, offered-admitted)
 	}
 	out := w.rec.result(requests)
+	out.Bursts = bursts(h, limit, hours)
 	if w.parted {
 		out.AtLeast = true
 		out.Drops = atLeast

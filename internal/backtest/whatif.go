@@ -113,7 +113,7 @@ func keep(h rlc.History, c Choice) kept {
 		end := hour.Start.Add(time.Hour)
 		var in []rlc.Sample
 		in, tail = inHour(tail, hour.Start, end)
-		if c.Window > 0 && hour.Start.Before(h.Until.Add(-c.Window)) || hour.Present == 0 || overlapsAny(c.Exclude, hour.Start, end) {
+		if !c.keeps(h, hour) {
 			continue
 		}
 		k.steps += hour.Present
@@ -123,6 +123,12 @@ func keep(h rlc.History, c Choice) kept {
 		}
 	}
 	return k
+}
+
+// keeps reports whether a choice counts an hour of a history.
+func (c *Choice) keeps(h rlc.History, hour rlc.Hour) bool {
+	outside := c.Window > 0 && hour.Start.Before(h.Until.Add(-c.Window))
+	return !outside && hour.Present > 0 && !overlapsAny(c.Exclude, hour.Start, hour.Start.Add(time.Hour))
 }
 
 func (k *kept) statistic(name string) (value rlc.Rate, atMost bool) {

@@ -2,11 +2,11 @@ package planner
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/backtest"
 	"github.com/openrlc/rlc/internal/stat"
 )
 
@@ -15,8 +15,6 @@ const (
 	// share of their hours, were counted by the second.
 	witnessDays  = 14
 	witnessShare = 0.95
-	// mostFactor bounds what a peak is multiplied with.
-	mostFactor = 2
 )
 
 // witness lets a burst rest on the highest second that enforcers counted, where
@@ -49,10 +47,9 @@ func witness(est *rlc.Estimate, in rlc.Input) {
 	}
 	factor := 1.0
 	if est.Peak.Rate > 0 {
-		factor = min(max(float64(est.Limit.Rate/est.Peak.Rate), 1), mostFactor)
+		factor = backtest.Over(float64(est.Limit.Rate / est.Peak.Rate))
 	}
-	want := max(float64(top.Second)*factor, float64(est.Limit.Rate))
-	burst := rlc.Burst(max(1, math.Ceil(min(want, rlc.MaxRate)-1e-9)))
+	burst := backtest.BurstOf(top.Second, factor, est.Limit.Rate)
 	seen := fmt.Sprintf("the highest second that enforcers counted, %s in the hour of %s", stat.RateText(top.Second), stat.TimeText(top.Start))
 	step := est.Steps[at]
 	step.Detail = fmt.Sprintf("burst %d: %s, × %.2f as the rate is of its peak", burst, seen, factor)

@@ -50,6 +50,9 @@ func Body(p rlc.Proposal, a About) string {
 func body(p rlc.Proposal, a About, rows, tight []rlc.Change, guards []Guard, most, steps, cut int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "**%s** %s\n\n", Verdict(p.Changes), Risk(p.Changes))
+	if t := policies.BurstsText(p.Changes); t != "" {
+		fmt.Fprintf(&b, "%s\n\n", t)
+	}
 	if len(rows) > 0 {
 		Table(&b, rows, most)
 	}

@@ -175,7 +175,7 @@ func Verdict(changes []rlc.Change) string {
 
 // Risk says in one sentence how closely to look.
 func Risk(changes []rlc.Change) string {
-	cut, looks, down := 0, 0, 0
+	cut, looks, down, short := 0, 0, 0, 0
 	drops := false
 	for _, c := range changes {
 		lower := policies.LowersRate(&c)
@@ -187,6 +187,9 @@ func Risk(changes []rlc.Change) string {
 			cut++
 		}
 		drops = drops || some
+		if policies.BurstFallsShort(&c) {
+			short++
+		}
 		if c.Look != "" {
 			looks++
 		}
@@ -200,6 +203,8 @@ func Risk(changes []rlc.Change) string {
 		return "Risk: moderate. 1 change asks for a look; the column Why says what at."
 	case looks > 1:
 		return fmt.Sprintf("Risk: moderate. %d changes ask for a look; the column Why says what at.", looks)
+	case short > 0:
+		return fmt.Sprintf("Risk: moderate. %s would not hold the highest second that was counted, and held more of them before.", count(short, "burst"))
 	case drops:
 		return "Risk: low. The proposed limits leave some peaks above them; the quota's page lists the episodes."
 	case down > 0:

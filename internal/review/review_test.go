@@ -27,7 +27,7 @@ func change(caller string, old, new rlc.Rate) rlc.Change {
 			{Rule: "weekly_peak", Detail: "highest of four weeks", Rate: new / 1.3, Acted: true},
 			{Rule: "headroom", Detail: "× 1.30", Rate: new, Acted: true}, {Rule: "step_down", Detail: "at most −10 % a day", Rate: new},
 		},
-		Backtest: rlc.ChangeBacktest{New: &rlc.Backtest{Requests: 1e6}},
+		Backtest: rlc.ChangeBacktest{New: &rlc.Backtest{Requests: 1e6, Step: 60}},
 	}
 	if old > 0 {
 		c.Old, c.Backtest.Old = &rlc.Limit{Rate: old, Burst: rlc.Burst(2 * old)}, &rlc.Backtest{Requests: 1e6, Drops: 100}
@@ -39,6 +39,7 @@ func change(caller string, old, new rlc.Rate) rlc.Change {
 func proposal() rlc.Proposal {
 	up, down, added := change("web/frontend", 100, 150), change("search", 200, 180), change("mobile", 0, 10)
 	down.Backtest.Old.Drops = 0
+	down.Backtest.New.Bursts = &rlc.Bursts{Hours: 672, Highest: rlc.Peak{Rate: 420, At: now.Add(-50 * time.Hour)}, Holds: 240}
 	down.Reasons[2] = rlc.Reason{Rule: "step_down", Detail: "at most −10 % a day", Rate: 180, Acted: true}
 	added.NewMode, added.Look = rlc.Shadow, "only 3 days of history"
 	return rlc.Proposal{
@@ -125,12 +126,17 @@ func TestRiskNamesTheWorst(t *testing.T) {
 	rise := change("d", 100, 150)
 	left := change("e", 100, 150)
 	left.Backtest.New.Drops = 1
+	short := change("f", 100, 150)
+	short.Backtest.New.Bursts = &rlc.Bursts{Hours: 600, Over: 2}
+	as := change("g", 100, 150)
+	as.Backtest.New.Bursts, as.Backtest.Old.Bursts = &rlc.Bursts{Hours: 600, Over: 2}, &rlc.Bursts{Hours: 600, Over: 2}
 	for want, all := range map[string][]rlc.Change{
-		"Risk: look closely. 1 decrease would have dropped requests.":                                      {rise, look, drops},
-		"Risk: look closely. 2 decreases would have dropped requests.":                                     {drops, drops},
-		"Risk: moderate. 1 change asks for a look; the column Why says what at.":                           {fall, look},
-		"Risk: low. The proposed limits leave some peaks above them; the quota's page lists the episodes.": {fall, left},
-		"Risk: low. No decrease would have dropped anything.":                                              {fall, rise},
+		"Risk: look closely. 1 decrease would have dropped requests.":                                               {rise, look, drops},
+		"Risk: look closely. 2 decreases would have dropped requests.":                                              {drops, drops},
+		"Risk: moderate. 1 change asks for a look; the column Why says what at.":                                    {fall, look},
+		"Risk: low. The proposed limits leave some peaks above them; the quota's page lists the episodes.":          {fall, left},
+		"Risk: low. No decrease would have dropped anything.":                                                       {fall, rise},
+		"Risk: moderate. 1 burst would not hold the highest second that was counted, and held more of them before.": {left, short, as},
 		"Risk: low.": {rise},
 	} {
 		if got := Risk(all); got != want {

@@ -1,0 +1,75 @@
+package backtest
+
+import (
+	"math"
+
+	"github.com/openrlc/rlc"
+)
+
+// bursts is what the counted seconds of a history say of a limit whose rate
+// follows hours, nil for none; nil where nobody counted any. The law is the
+// replay's at a step of one second, from full tokens: a second fits if it brings
+// no more than the burst and what the limit refills in it.
+func bursts(h rlc.History, limit rlc.Limit, hours *rlc.QuotaHours) *rlc.Bursts {
+	var out rlc.Bursts
+	holds := 1.0
+	for _, x := range h.Hours {
+		if x.Second <= 0 {
+			if x.Max > 0 {
+				out.Unseen++
+			}
+			continue
+		}
+		out.Hours++
+		if x.Second > out.Highest.Rate {
+			out.Highest = rlc.Peak{Rate: x.Second, At: x.Start}
+		}
+		at := limit
+		if rate, ok := hours.OfWeek(x.Start); ok {
+			at = limit.WithRate(rate)
+		}
+		beyond := float64(x.Second - at.Rate)
+		if beyond > float64(at.Burst)+1e-9*beyond {
+			out.Over++
+		}
+		if at.Rate > 0 && at.Rate != limit.Rate { // an hour's burst is the limit's in proportion
+			beyond *= float64(limit.Rate / at.Rate)
+		}
+		holds = max(holds, beyond)
+	}
+	if out.Hours == 0 {
+		return nil
+	}
+	out.Holds = rlc.Burst(math.Ceil(min(holds, rlc.MaxRate) - 1e-9))
+	return &out
+}
+
+// mostOver bounds what the highest second is multiplied with.
+const mostOver = 2
+
+// BurstOf is the burst that a rate takes whose highest second was counted: that
+// second times over, 1 to 2, as the rate is of its peak; at least a second of the
+// rate. A second may all come at one instant, so that nothing is counted on that
+// the limit refills in it.
+func BurstOf(second rlc.Rate, over float64, rate rlc.Rate) rlc.Burst {
+	want := max(float64(second)*Over(over), float64(rate))
+	return rlc.Burst(max(1, math.Ceil(min(want, rlc.MaxRate)-1e-9)))
+}
+
+// Over is how much above its highest second a burst lies whose rate lies so far
+// above its peak: no less than that second, and no more than twice it.
+func Over(rate float64) float64 { return min(max(rate, 1), mostOver) }
+
+// Suggestion is the burst that a choice takes at a limit's rate by the seconds
+// that were counted in the hours it keeps; ok is false where none were.
+func (c Choice) Suggestion(h rlc.History, rate rlc.Rate) (burst rlc.Burst, second rlc.Rate, ok bool) {
+	for _, x := range h.Hours {
+		if c.keeps(h, x) {
+			second = max(second, x.Second)
+		}
+	}
+	if second <= 0 || rate <= 0 {
+		return 0, 0, false
+	}
+	return BurstOf(second, 1+c.Headroom, rate), second, true
+}
