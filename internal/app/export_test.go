@@ -18,3 +18,6 @@ func (a *App) WindowsOf(ctx context.Context, service, bucket string, key rlc.Key
 func (a *App) Follow(ctx context.Context, apply func(distribute.Message) rlc.Ack) error {
 	return a.bus.Follow(ctx, apply)
 }
+
+// AmendedChanges are a proposal's changes as its branch holds them.
+var AmendedChanges = amended

@@ -97,8 +97,9 @@ func (db *DB) ProposalByID(ctx context.Context, id string) (rlc.Proposal, error)
 // its creation and its changes. audit, where it is not nil, is written in the
 // same transaction. Deciding a proposal takes it out of the outbox.
 //
-// A decided proposal stays as it was decided, so that of two people who click
-// one gets rlc.ErrConflict; only a superseded one may still turn out to have
+// A decided proposal stays as it was decided, so that of two people who decide
+// otherwise one gets rlc.ErrConflict, and the same decision told twice leaves one
+// audit row; only a superseded one may still turn out to have
 // been accepted.
 func (db *DB) SetProposal(ctx context.Context, p rlc.Proposal, audit *rlc.AuditEntry) error {
 	return db.transact(ctx, "set proposal "+p.ID, func(tx *sql.Tx) error {
@@ -126,6 +127,9 @@ func setProposal(ctx context.Context, tx *sql.Tx, p rlc.Proposal, audit *rlc.Aud
 	}
 	if decided(old) && p.State != old && (old != rlc.Superseded || p.State != rlc.Accepted) {
 		return fmt.Errorf("%w: it is %s", rlc.ErrConflict, old)
+	}
+	if decided(old) && p.State == old {
+		return nil // whoever acted and whoever found the act both tell of it
 	}
 	if !decided(p.State) && p.State != rlc.Pending && p.State != rlc.Open {
 		return fmt.Errorf("%w: proposal state %q", rlc.ErrInvalid, p.State)

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -102,6 +103,15 @@ func decisionIsAudited(t *testing.T, db *store.DB) {
 	entries, _, err := db.Audit(ctx(t), rlc.Page{Size: 1, Number: 2}) // the first is the run's
 	must(t, err)
 	same(t, "audit", entries, []rlc.AuditEntry{entry})
+	twice, again := set, entry // by who acted, and by who found the act
+	twice.Actor, again.ID, again.Actor = "mary", "a2", "mary"
+	must(t, db.SetProposal(ctx(t), twice, &again))
+	same(t, "told twice", get(db.ProposalByID(ctx(t), want.ID))(t), want)
+	entries, _, err = db.Audit(ctx(t), rlc.Page{})
+	must(t, err)
+	if slices.Contains(ids(entries, func(e rlc.AuditEntry) string { return e.ID }), "a2") {
+		t.Error("a decision that is told twice left two audit rows")
+	}
 	same(t, "outbox", get(db.Outbox(ctx(t)))(t), []rlc.OutboxRow(nil))
 	fails(t, db.SetProposal(ctx(t), rlc.Proposal{ID: "none", State: rlc.Open}, nil), rlc.ErrNotFound)
 }
