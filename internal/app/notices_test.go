@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +24,11 @@ func TestCallersOwnersHearOfATighteningBeforeItMergesAndOfOverridesAtOnce(t *tes
 		t.Fatal(err)
 	}
 	a.Nudge()
+	defer func() {
+		if runs, _, err := a.Records.Runs(context.WithoutCancel(t.Context()), rlc.Page{Size: 10}); t.Failed() {
+			t.Logf("its runs: %+v, %v", runs, err)
+		}
+	}()
 	eventually(t, "a tightening is proposed", func() bool {
 		p := openProposals(t, a, "checkout")
 		return len(p) == 1 && p[0].State == rlc.Open
