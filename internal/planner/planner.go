@@ -102,8 +102,9 @@ type Repo interface {
 // History is where past traffic comes from.
 type History interface {
 	// Service reads the series of a service's computed buckets and yields them
-	// one at a time. What is wrong with one series is in its History.Problems;
-	// an error means that the rest of the service could not be read.
+	// one at a time; a history's hours and tail are yield's until it returns.
+	// What is wrong with one series is in its History.Problems; an error means
+	// that the rest of the service could not be read.
 	Service(ctx context.Context, req rlc.HistoryRequest, yield func(rlc.Series) error) error
 }
 

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime/debug"
+	"runtime/pprof"
 	"strconv"
 	"strings"
 	"syscall"
@@ -119,7 +120,11 @@ func benchTwoRuns(b *testing.B, url string, s *rlc.Service, n int, way string) {
 		began, cpu := time.Now(), cpuSeconds()
 		requests, samples := r.Cost()
 		got := 0
-		err := r.Service(b.Context(), rlc.HistoryRequest{Service: s, Profile: profile(), Lookback: 28 * day, Now: at}, func(x rlc.Series) error {
+		name := way + []string{"-first", "-second"}[run]
+		// go tool pprof -tagfocus run=remote-second tells the runs apart.
+		ctx := pprof.WithLabels(b.Context(), pprof.Labels("run", name))
+		pprof.SetGoroutineLabels(ctx)
+		err := r.Service(ctx, rlc.HistoryRequest{Service: s, Profile: profile(), Lookback: 28 * day, Now: at}, func(x rlc.Series) error {
 			if len(x.History.Hours) < 28*24-1 || len(x.History.Problems) > 0 {
 				return fmt.Errorf("%v: %d hours, %v", x.Key, len(x.History.Hours), x.History.Problems)
 			}
@@ -129,7 +134,6 @@ func benchTwoRuns(b *testing.B, url string, s *rlc.Service, n int, way string) {
 		if err != nil || got != n {
 			b.Fatal(got, err)
 		}
-		name := way + []string{"-first", "-second"}[run]
 		b.ReportMetric(time.Since(began).Seconds(), name+"-s")
 		b.ReportMetric(cpuSeconds()-cpu, name+"-cpu-s")
 		b.ReportMetric(memory("VmHWM"), name+"-peak-MiB")

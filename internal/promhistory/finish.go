@@ -23,14 +23,14 @@ const batch = 4000
 func (rd *reading) fold(ctx context.Context) error {
 	d := rd.today
 	hour := int(time.Hour / rd.step)
+	if err := rd.seed(ctx, func(s *series) bool { return s.rates != nil }); err != nil {
+		return err
+	}
 	for s := range rd.series() {
 		if s.rates == nil {
 			continue
 		}
 		if !s.begun {
-			if err := rd.seed(ctx, s); err != nil {
-				return err
-			}
 			if s.today == nil {
 				s.today = &stat.Day{}
 			}
@@ -88,6 +88,9 @@ func (rd *reading) finish(ctx context.Context) error {
 		}
 		days = append(days, sketch)
 	}
+	if err := rd.seed(ctx, func(s *series) bool { return s.whole }); err != nil {
+		return err
+	}
 	for i := range rd.buckets {
 		b := &rd.buckets[i]
 		end := d.start.Add(day)
@@ -96,24 +99,26 @@ func (rd *reading) finish(ctx context.Context) error {
 				end = limit
 			}
 		}
-		for _, s := range b.all() {
-			// Only the bucket's sum tells how far reading has come: a key
-			// without samples today has no day.
-			if end.After(d.start) && (s == b.whole || s.begun) {
-				sketch, err := rd.sketch(ctx, s, end, used())
-				if err != nil {
-					return err
-				}
-				add(s.SeriesKey, sketch)
+		for some := range slices.Chunk(b.all(), together) {
+			had, err := rd.had(ctx, some)
+			if err != nil {
+				return err
 			}
-			if end.After(d.start) && s.seconds != nil {
-				key, peaks, err := rd.secondsDay(ctx, s, end)
-				if err != nil {
-					return err
+			for _, s := range some {
+				// Only the bucket's sum tells how far reading has come: a key
+				// without samples today has no day.
+				if end.After(d.start) && (s.whole || s.begun) {
+					add(s.SeriesKey, rd.sketch(s, end, had[s.ID], used()))
 				}
-				add(key, peaks)
+				if end.After(d.start) && s.seconds != nil {
+					key, peaks, err := rd.secondsDay(ctx, s, end)
+					if err != nil {
+						return err
+					}
+					add(key, peaks)
+				}
+				s.begun, s.drops, s.seconds = false, nil, nil
 			}
-			s.begun, s.drops, s.seconds = false, nil, nil
 			if len(days) >= batch {
 				if err := flush(); err != nil {
 					return err
@@ -127,39 +132,47 @@ func (rd *reading) finish(ctx context.Context) error {
 	return flush()
 }
 
-// sketch is today's day of a series, of what was read before end, in the room of
-// one that is not needed any more.
-func (rd *reading) sketch(ctx context.Context, s *series, end time.Time, used rlc.SeriesDay) (rlc.SeriesDay, error) {
+// had are the days that today replaces, of the series that have one.
+func (rd *reading) had(ctx context.Context, all []*series) (map[rlc.SeriesID]rlc.SeriesDay, error) {
 	d := rd.today
-	if err := rd.seed(ctx, s); err != nil {
-		return rlc.SeriesDay{}, err
+	var again []*series
+	for _, s := range all {
+		if s.known && !d.start.After(s.sealed) && (s.whole || s.begun) {
+			again = append(again, s)
+		}
 	}
-	out := rlc.SeriesDay{Series: s.ID, Day: d.start}
+	had := make(map[rlc.SeriesID]rlc.SeriesDay, len(again))
+	return had, rd.stored(ctx, again, d.start, d.start.Add(day), func(s *series, d *rlc.SeriesDay) error {
+		had[s.ID] = *d
+		d.Hours, d.Tail = nil, nil // ours now
+		return nil
+	})
+}
+
+// sketch is today's day of a series, of what was read before end, in the room of
+// one that is not needed any more. Had is the stored day that it replaces, the
+// zero value for none.
+func (rd *reading) sketch(s *series, end time.Time, had, used rlc.SeriesDay) rlc.SeriesDay {
+	out := rlc.SeriesDay{Series: s.ID, Day: rd.today.start}
 	if s.begun {
 		out, s.newest = s.today.Sketch(s.ID, used), s.latest
 	}
 	for i := range out.Hours {
 		rd.dropsOf(s, &out.Hours[i])
 	}
-	if s.known && !d.start.After(s.sealed) {
-		had, err := rd.r.cfg.Store.Days(ctx, s.ID, d.start, d.start.Add(day))
-		if err != nil {
-			return out, err
+	if had.Series != "" {
+		if reaches(had, rd.until, rd.step) {
+			fresh := out
+			fresh.Hours, fresh.Tail = slices.Clone(out.Hours), slices.Clone(out.Tail)
+			s.fresh = &fresh
 		}
-		if len(had) == 1 {
-			if reaches(had[0], rd.until, rd.step) {
-				fresh := out
-				fresh.Hours, fresh.Tail = slices.Clone(out.Hours), slices.Clone(out.Tail)
-				s.fresh = &fresh
-			}
-			out = better(out, had[0])
-		}
+		out = better(out, had)
 	}
 	out.Sealed = rd.sealed(end)
 	if s.point == nil {
 		s.running.Add(out)
 	}
-	return out, nil
+	return out
 }
 
 // reaches reports whether a day holds steps that end after until: another
@@ -217,27 +230,31 @@ func (s *series) remembered(midnight time.Time) (rlc.Rate, bool) {
 	}
 }
 
-// seed gives a series its running point: the one that the reading before found,
-// or that of the days before today.
-func (rd *reading) seed(ctx context.Context, s *series) error {
-	if s.seeded {
-		return nil
-	}
-	s.seeded = true
-	if !s.known {
-		return nil
-	}
+// seed gives the series that want it their running point: the one that the
+// reading before found, or that of the days before today.
+func (rd *reading) seed(ctx context.Context, wants func(*series) bool) error {
+	var unknown []*series
 	rd.r.mu.Lock()
-	p, ok := rd.r.points[s.ID]
-	rd.r.mu.Unlock()
-	if since := rd.until.Sub(p.at); ok && since >= 0 && since <= pointFor {
-		s.point = &p
-		if _, ok := s.remembered(rd.today.start); ok {
-			return nil
+	for s := range rd.series() {
+		if s.seeded || !wants(s) {
+			continue
 		}
-		s.point = nil
+		s.seeded = true
+		if !s.known {
+			continue
+		}
+		p, ok := rd.r.points[s.ID]
+		if since := rd.until.Sub(p.at); ok && since >= 0 && since <= pointFor {
+			s.point = &p
+			if _, ok := s.remembered(rd.today.start); ok {
+				continue
+			}
+			s.point = nil
+		}
+		unknown = append(unknown, s)
 	}
-	return rd.r.cfg.Store.EachDay(ctx, s.ID, rd.today.start.Add(-28*day), rd.today.start, func(d *rlc.SeriesDay) error {
+	rd.r.mu.Unlock()
+	return rd.stored(ctx, unknown, rd.today.start.Add(-28*day), rd.today.start, func(s *series, d *rlc.SeriesDay) error {
 		s.running.Add(*d)
 		return nil
 	})

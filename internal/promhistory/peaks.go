@@ -64,10 +64,11 @@ func (rd *reading) secondsDay(ctx context.Context, s *series, end time.Time) (rl
 	out := rlc.SeriesDay{Series: key.ID, Day: d.start, Sealed: rd.sealed(end)}
 	had := map[time.Time]rlc.Rate{}
 	if s.known && !d.start.After(s.sealed) {
-		var err error
-		if had, err = rd.r.secondsOf(ctx, s.ID, d.start, d.start.Add(day)); err != nil {
+		all, err := rd.r.secondsOf(ctx, d.start, d.start.Add(day), s.ID)
+		if err != nil {
 			return key, out, err
 		}
+		had = all[s.ID]
 	}
 	for n, v := range s.seconds {
 		at := d.start.Add(time.Duration(n) * time.Hour)
@@ -78,17 +79,14 @@ func (rd *reading) secondsDay(ctx context.Context, s *series, end time.Time) (rl
 	return key, out, nil
 }
 
-// witness adds the stored peaks to a history's hours.
-func (rd *reading) witness(ctx context.Context, id rlc.SeriesID, h *rlc.History) error {
-	if rd.req.Profile.Peaks == "" || len(h.Hours) == 0 {
-		return nil
+// witnesses are the stored peaks of series in the window.
+func (rd *reading) witnesses(ctx context.Context, some []*series) (map[rlc.SeriesID]map[time.Time]rlc.Rate, error) {
+	if rd.req.Profile.Peaks == "" {
+		return nil, nil
 	}
-	peaks, err := rd.r.secondsOf(ctx, id, h.From, h.Until)
-	if err != nil {
-		return err
+	ids := make([]rlc.SeriesID, len(some))
+	for i, s := range some {
+		ids[i] = s.ID
 	}
-	for i := range h.Hours {
-		h.Hours[i].Second = peaks[h.Hours[i].Start]
-	}
-	return nil
+	return rd.r.secondsOf(ctx, rd.req.Now.Add(-rd.req.Lookback), rd.req.Now, ids...)
 }

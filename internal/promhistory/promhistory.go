@@ -38,9 +38,8 @@ type Store interface {
 	SeriesNamed(ctx context.Context, service, bucket string, key rlc.Key) ([]rlc.SeriesKey, error)
 	SaveDays(ctx context.Context, days []rlc.SeriesDay) error
 	Days(ctx context.Context, id rlc.SeriesID, from, until time.Time) ([]rlc.SeriesDay, error)
-	// EachDay is Days one at a time; the day is valid until use returns.
-	EachDay(ctx context.Context, id rlc.SeriesID, from, until time.Time, use func(*rlc.SeriesDay) error) error
-	// EachDayOf is EachDay of several series, one after the other.
+	// EachDayOf is Days of several series, those of one after the other, one at a
+	// time; the day is valid until use returns.
 	EachDayOf(ctx context.Context, ids []rlc.SeriesID, from, until time.Time, use func(*rlc.SeriesDay) error) error
 	SealedUntil(ctx context.Context, service string) (map[rlc.SeriesID]time.Time, error)
 }
@@ -207,13 +206,13 @@ func (r *Reader) Stored(ctx context.Context, service, bucket string, key rlc.Key
 	if err != nil {
 		return rlc.History{}, err
 	}
-	peaks, err := r.secondsOf(ctx, known[0].ID, from, until)
+	peaks, err := r.secondsOf(ctx, from, until, known[0].ID)
 	if err != nil {
 		return rlc.History{}, err
 	}
 	h := stat.Join(days, stepOf(days), from, until)
 	for i := range h.Hours {
-		h.Hours[i].Second = peaks[h.Hours[i].Start]
+		h.Hours[i].Second = peaks[known[0].ID][h.Hours[i].Start]
 	}
 	return h, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -39,6 +40,7 @@ const (
 // yielded once more without a key, for the problem it carries.
 //
 // The window begins with the UTC day of Now − Lookback; History is cut to it.
+// Its hours and its tail are yield's until that returns.
 func (r *Reader) Service(ctx context.Context, req rlc.HistoryRequest, yield func(rlc.Series) error) error {
 	defer r.serve(req.Service.Name)()
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.ServiceTimeout)
@@ -105,7 +107,8 @@ type reading struct {
 	free     [][]float64     // grids that no series uses
 	keys     []rlc.SeriesKey // room for those of a day, and its sketches
 	days     []rlc.SeriesDay
-	window   stat.Running          // of the series that is yielded
+	window   stat.Running          // of the series whose days are read
+	joined   []stat.Joined         // of the series that are yielded next
 	saved    map[rlc.SeriesID]bool // by name, in this reading
 	end      time.Time             // nothing from here on is sealed or kept: the first chunk that failed
 	problem  *rlc.HistoryProblem   // why
@@ -131,6 +134,7 @@ type series struct {
 	rlc.SeriesKey
 	sealed  time.Time // what was sealed before this reading
 	known   bool      // it was stored before
+	whole   bool      // a bucket's sum
 	seeded  bool      // running holds the days before today, or point is known
 	point   *point    // found by the reading before; nil where running tells it
 	had     [2]begun  // the last days begun
@@ -248,6 +252,7 @@ func (rd *reading) known(ctx context.Context) error {
 		} else {
 			b.whole = make(b.Name, nil, id)
 		}
+		b.whole.whole = true
 		for _, a := range rd.matcher.Uses(i) {
 			if len(rd.req.Profile.Attributes[a].Metric) == 0 {
 				b.lacks = append(b.lacks, a)
@@ -301,40 +306,39 @@ func (rd *reading) start(ctx context.Context) (time.Time, error) {
 // to miss, nor is a bucket that had no traffic at all.
 func (rd *reading) incomplete(ctx context.Context, from, until time.Time) (time.Time, error) {
 	first := until
-	present := map[time.Time]int{}
-	look := func(s *series, absentToo bool) error {
-		if !s.known {
-			return nil
-		}
-		clear(present)
-		err := rd.r.cfg.Store.EachDay(ctx, s.ID, from, until, func(d *rlc.SeriesDay) error {
-			for _, h := range d.Hours {
-				present[h.Start] = h.Present
+	var all []*series
+	absentToo := map[*series]bool{}
+	for i := range rd.buckets {
+		b := &rd.buckets[i]
+		absentToo[b.whole] = true
+		for _, s := range append(slices.Collect(maps.Values(b.keys)), b.whole) {
+			if s.known {
+				all = append(all, s)
 			}
-			return nil
-		})
-		if err != nil {
-			return err
 		}
+	}
+	var of *series
+	present := map[time.Time]int{} // steps of each of its hours
+	look := func() {
 		for t := from; t.Before(first); t = t.Add(time.Hour) {
-			if n, ok := present[t]; ok && n < int(time.Hour/rd.step) || !ok && absentToo && len(present) > 0 {
+			if n, ok := present[t]; ok && n < int(time.Hour/rd.step) || !ok && absentToo[of] && len(present) > 0 {
 				first = t
 			}
 		}
+		clear(present)
+	}
+	err := rd.stored(ctx, all, from, until, func(s *series, d *rlc.SeriesDay) error {
+		if s != of {
+			look()
+			of = s
+		}
+		for _, h := range d.Hours {
+			present[h.Start] = h.Present
+		}
 		return nil
-	}
-	for i := range rd.buckets {
-		b := &rd.buckets[i]
-		if err := look(b.whole, true); err != nil {
-			return first, err
-		}
-		for _, s := range b.keys {
-			if err := look(s, false); err != nil {
-				return first, err
-			}
-		}
-	}
-	return first, nil
+	})
+	look()
+	return first, err
 }
 
 // read reads the days that are not sealed. What a server could not give whole

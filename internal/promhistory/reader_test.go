@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -199,10 +200,16 @@ func (w *world) tryRead(ctx context.Context, s *rlc.Service, p *rlc.Profile, at 
 		if _, twice := got[id]; twice || id < last {
 			w.t.Errorf("%s comes twice or after %s", id, last)
 		}
-		got[id], last = x.History, id
+		got[id], last = kept(x.History), id
 		return nil
 	})
 	return got, err
+}
+
+// kept is a history that outlives its yield.
+func kept(h rlc.History) rlc.History {
+	h.Hours, h.Tail = slices.Clone(h.Hours), slices.Clone(h.Tail)
+	return h
 }
 
 func rules(h rlc.History) (all []string) {
@@ -682,8 +689,8 @@ type rowStore struct {
 	rows int
 }
 
-func (s *rowStore) EachDay(ctx context.Context, id rlc.SeriesID, from, until time.Time, use func(*rlc.SeriesDay) error) error {
-	return s.Store.EachDay(ctx, id, from, until, func(d *rlc.SeriesDay) error {
+func (s *rowStore) EachDayOf(ctx context.Context, ids []rlc.SeriesID, from, until time.Time, use func(*rlc.SeriesDay) error) error {
+	return s.Store.EachDayOf(ctx, ids, from, until, func(d *rlc.SeriesDay) error {
 		s.rows++
 		return use(d)
 	})

@@ -106,7 +106,7 @@ func bothWays(t *testing.T, url string, s *rlc.Service, p *rlc.Profile, lookback
 		for _, at := range at {
 			results[i] = map[string]rlc.History{}
 			err := r.Service(t.Context(), rlc.HistoryRequest{Service: s, Profile: p, Lookback: lookback, Now: at}, func(x rlc.Series) error {
-				results[i][rlc.QuotaID(x.Bucket, x.Key)] = x.History
+				results[i][rlc.QuotaID(x.Bucket, x.Key)] = kept(x.History)
 				return nil
 			})
 			if err != nil {

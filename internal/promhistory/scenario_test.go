@@ -157,7 +157,7 @@ func TestTargetsThatPrometheusSaysAreDownBlockADecrease(t *testing.T) {
 	p.Complete = `avg(up{job="${service}"})`
 	read := map[string]rlc.History{}
 	err := w.reader.Service(t.Context(), rlc.HistoryRequest{Service: service(callers()), Profile: p, Lookback: 28 * day, Now: end}, func(x rlc.Series) error {
-		read[rlc.QuotaID(x.Bucket, x.Key)] = x.History
+		read[rlc.QuotaID(x.Bucket, x.Key)] = kept(x.History)
 		return nil
 	})
 	if err != nil {

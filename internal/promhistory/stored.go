@@ -64,17 +64,39 @@ func (r *Reader) StoredEach(ctx context.Context, service string, quotas []string
 	return hand()
 }
 
-// secondsOf are a series' stored one-second peaks by the start of their hour.
-func (r *Reader) secondsOf(ctx context.Context, id rlc.SeriesID, from, until time.Time) (map[time.Time]rlc.Rate, error) {
-	days, err := r.cfg.Store.Days(ctx, secondsID(id), from, until)
-	if err != nil {
-		return nil, err
+// together is how many series' days are read or looked at as one: what a
+// statement costs beside its rows is then little, and so is the memory.
+const together = 64
+
+// stored hands on the stored days of series in [from, until), those of one
+// series after the other; the day is valid until use returns.
+func (rd *reading) stored(ctx context.Context, all []*series, from, until time.Time, use func(*series, *rlc.SeriesDay) error) error {
+	if len(all) == 0 {
+		return nil
 	}
-	peaks := map[time.Time]rlc.Rate{}
-	for _, d := range days {
-		for _, h := range d.Hours {
-			peaks[h.Start] = h.Max
+	ids, by := make([]rlc.SeriesID, len(all)), make(map[rlc.SeriesID]*series, len(all))
+	for i, s := range all {
+		ids[i], by[s.ID] = s.ID, s
+	}
+	return rd.r.cfg.Store.EachDayOf(ctx, ids, from, until, func(d *rlc.SeriesDay) error { return use(by[d.Series], d) })
+}
+
+// secondsOf are the stored one-second peaks of series by the start of their hour.
+func (r *Reader) secondsOf(ctx context.Context, from, until time.Time, all ...rlc.SeriesID) (map[rlc.SeriesID]map[time.Time]rlc.Rate, error) {
+	ids, of := make([]rlc.SeriesID, len(all)), make(map[rlc.SeriesID]rlc.SeriesID, len(all))
+	for i, id := range all {
+		ids[i] = secondsID(id)
+		of[ids[i]] = id
+	}
+	peaks := map[rlc.SeriesID]map[time.Time]rlc.Rate{}
+	return peaks, r.cfg.Store.EachDayOf(ctx, ids, from, until, func(d *rlc.SeriesDay) error {
+		id := of[d.Series]
+		if peaks[id] == nil {
+			peaks[id] = map[time.Time]rlc.Rate{}
 		}
-	}
-	return peaks, nil
+		for _, h := range d.Hours {
+			peaks[id][h.Start] = h.Max
+		}
+		return nil
+	})
 }

@@ -83,17 +83,23 @@ func (rd *reading) yield(ctx context.Context, yield func(rlc.Series) error) erro
 			}
 			sort.Slice(all, func(x, y int) bool { return all[x].Key.String() < all[y].Key.String() })
 		}
-		for _, s := range all {
-			h, err := rd.history(ctx, b, s)
+		for some := range slices.Chunk(all, together) {
+			if err := rd.join(ctx, some); err != nil {
+				return err
+			}
+			peaks, err := rd.witnesses(ctx, some)
 			if err != nil {
 				return err
 			}
-			if len(h.Hours) == 0 && len(s.Key) > 0 {
-				continue // gone for longer than the window
-			}
-			yielded++
-			if err := yield(rlc.Series{Bucket: b.Name, Key: s.Key, History: h}); err != nil {
-				return err
+			for i, s := range some {
+				h := rd.history(b, s, &rd.joined[i], peaks[s.ID])
+				if len(h.Hours) == 0 && len(s.Key) > 0 {
+					continue // gone for longer than the window
+				}
+				yielded++
+				if err := yield(rlc.Series{Bucket: b.Name, Key: s.Key, History: h}); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -103,32 +109,56 @@ func (rd *reading) yield(ctx context.Context, yield func(rlc.Series) error) erro
 	return nil
 }
 
-func (rd *reading) history(ctx context.Context, b *bucketState, s *series) (rlc.History, error) {
+// join reads the window's days of series into rd.joined, and remembers their
+// running points.
+func (rd *reading) join(ctx context.Context, some []*series) error {
 	from := rd.req.Now.Add(-rd.req.Lookback)
-	var joined stat.Joined
-	rd.window.Reset()
-	err := rd.r.cfg.Store.EachDay(ctx, s.ID, from, rd.req.Now, func(d *rlc.SeriesDay) error {
+	at := make(map[*series]*stat.Joined, len(some))
+	for len(rd.joined) < len(some) {
+		rd.joined = append(rd.joined, stat.Joined{})
+	}
+	for i, s := range some {
+		rd.joined[i].Reset()
+		at[s] = &rd.joined[i]
+	}
+	var of *series
+	done := func() {
+		if of != nil && of.seeded {
+			rd.remember(of, &rd.window)
+		}
+	}
+	err := rd.stored(ctx, some, from, rd.req.Now, func(s *series, d *rlc.SeriesDay) error {
+		if s != of {
+			done()
+			rd.window.Reset()
+			of = s
+		}
 		if s.fresh != nil && d.Day.Equal(s.fresh.Day) {
 			d = s.fresh
 		}
-		joined.Add(d, from, rd.req.Now)
+		at[s].Add(d, from, rd.req.Now)
 		if s.point != nil {
 			rd.window.Add(*d)
 		}
 		return nil
 	})
-	if err != nil {
-		return rlc.History{}, err
+	if err == nil {
+		done()
 	}
-	if s.seeded {
-		rd.remember(s, &rd.window)
-	}
-	h := joined.History(rd.step, from, rd.req.Now)
+	return err
+}
+
+// history is what is known of a series whose days were joined, with its
+// one-second peaks by hour.
+func (rd *reading) history(b *bucketState, s *series, joined *stat.Joined, peaks map[time.Time]rlc.Rate) rlc.History {
+	h := joined.History(rd.step, rd.req.Now.Add(-rd.req.Lookback), rd.req.Now)
 	if s.newest.After(h.Newest) {
 		h.Newest = s.newest
 	}
-	if err := rd.witness(ctx, s.ID, &h); err != nil {
-		return rlc.History{}, err
+	if len(peaks) > 0 {
+		for i := range h.Hours {
+			h.Hours[i].Second = peaks[h.Hours[i].Start]
+		}
 	}
 	h.Targets = rd.share != ""
 	h.Source = rd.source()
@@ -141,7 +171,7 @@ func (rd *reading) history(ctx context.Context, b *bucketState, s *series) (rlc.
 			h.Problems = append(h.Problems, rlc.HistoryProblem{Rule: "no_data", Detail: "no data since " + h.Newest.UTC().Format("2006-01-02 15:04 UTC")})
 		}
 	}
-	return h, nil
+	return h
 }
 
 // source is the source of the newest hour that this reading saw.

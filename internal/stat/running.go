@@ -34,7 +34,7 @@ type runningDay struct {
 	samples int       // in its tail
 	out     float64   // the highest sample left out, 0 for none
 	group   int       // samples that each value stands for; the least for what is left
-	kept    []float64 // the least of each group, ascending
+	kept    []float64 // the least of each group, in no order where a group is one sample
 }
 
 // Add appends a day later than all before it; days that are 28 or more days
@@ -70,13 +70,13 @@ func (r *Running) Add(d rlc.SeriesDay) {
 // Reset forgets all days and keeps their room.
 func (r *Running) Reset() { r.days, r.last = r.days[:0], 0 }
 
-// bound sorts a tail, and puts a long one into groups.
+// bound puts a long tail into groups, the lowest first.
 func (d *runningDay) bound() {
-	slices.Sort(d.kept)
 	d.group = (len(d.kept) + runningKept - 1) / runningKept
 	if d.group <= 1 {
 		return
 	}
+	slices.Sort(d.kept)
 	var least []float64
 	for i := len(d.kept) - d.group; ; i -= d.group {
 		least = append(least, d.kept[max(i, 0)])
@@ -118,18 +118,17 @@ func (r *Running) Point() rlc.Rate {
 }
 
 // ascending is the value at index i of all kept in ascending order. Nearly all
-// of them lie above the point, and it seldom moves far: of each day only the
-// values below a little more are looked at while it is found there.
+// of them lie above the point, and it seldom moves far: only the values below a
+// little more are looked at while it is found there.
 func (r *Running) ascending(i int) float64 {
 	var room [28 * runningKept]float64
 	for _, most := range []float64{1.01 * r.last, math.Inf(1)} {
 		all := room[:0]
 		for _, d := range r.days {
 			for _, v := range d.kept {
-				if v > most {
-					break
+				if v <= most {
+					all = append(all, v)
 				}
-				all = append(all, v)
 			}
 		}
 		if i < len(all) {

@@ -95,12 +95,16 @@ func Join(days []rlc.SeriesDay, step time.Duration, from, until time.Time) rlc.H
 }
 
 // Joined is Join for days that come one after the other. The zero value has
-// none; Add copies what it keeps.
+// none; Add copies what it keeps. After Reset it serves another series, in the
+// room of the History before, which ends with that.
 type Joined struct {
 	hours []rlc.Hour
 	tail  []rlc.Sample
 	floor rlc.Rate
 }
+
+// Reset forgets all days and keeps their room.
+func (j *Joined) Reset() { *j = Joined{hours: j.hours[:0], tail: j.tail[:0]} }
 
 // Add adds a day later than all before.
 func (j *Joined) Add(d *rlc.SeriesDay, from, until time.Time) {
@@ -110,19 +114,20 @@ func (j *Joined) Add(d *rlc.SeriesDay, from, until time.Time) {
 		j.hours = make([]rlc.Hour, 0, min(n, 64)*len(d.Hours))
 		j.tail = make([]rlc.Sample, 0, min(n, 64)*len(d.Tail))
 	}
+	whole := !d.Day.Before(first) && !d.Day.Add(day).After(until)
 	before := len(j.hours)
-	for _, hour := range d.Hours {
-		if hour.Present > 0 && !hour.Start.Before(first) && hour.Start.Before(until) {
-			j.hours = append(j.hours, hour)
+	for i := range d.Hours {
+		if h := &d.Hours[i]; h.Present > 0 && (whole || !h.Start.Before(first) && h.Start.Before(until)) {
+			j.hours = append(j.hours, *h)
 		}
 	}
 	if len(j.hours) == before {
 		return // a day without samples in the window bounds nothing
 	}
 	j.floor = max(j.floor, d.TailFloor)
-	for _, s := range d.Tail {
-		if s.Rate >= j.floor && !s.Time.Before(first) && s.Time.Before(until) {
-			j.tail = append(j.tail, s)
+	for i := range d.Tail {
+		if s := &d.Tail[i]; s.Rate >= j.floor && (whole || !s.Time.Before(first) && s.Time.Before(until)) {
+			j.tail = append(j.tail, *s)
 		}
 	}
 }
@@ -133,8 +138,9 @@ func (j *Joined) History(step time.Duration, from, until time.Time) rlc.History 
 	if len(j.hours) > 0 {
 		h.Hours = j.hours
 	}
-	if tail := slices.DeleteFunc(j.tail, func(s rlc.Sample) bool { return s.Rate < j.floor }); len(tail) > 0 {
-		h.Tail = tail
+	j.tail = slices.DeleteFunc(j.tail, func(s rlc.Sample) bool { return s.Rate < j.floor })
+	if len(j.tail) > 0 {
+		h.Tail = j.tail
 	}
 	if n := len(h.Hours); n > 0 {
 		last := h.Hours[n-1]

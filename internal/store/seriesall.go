@@ -17,13 +17,17 @@ const seriesAtOnce = 500
 // days of one series come after each other, ascending.
 func (db *DB) EachDayOf(ctx context.Context, ids []rlc.SeriesID, from, until time.Time, use func(*rlc.SeriesDay) error) error {
 	from = from.UTC().Truncate(24 * time.Hour)
-	var data sql.RawBytes // decoded before the next row, not copied
+	var name, data sql.RawBytes // looked at before the next row, not copied
+	var id rlc.SeriesID
+	var day, sealed time.Time
 	var d rlc.SeriesDay
+	columns := []any{&name, instant{&day}, instant{&sealed}, &data}
 	scan := func(r row) (none struct{}, err error) {
-		var id rlc.SeriesID
-		var day, sealed time.Time
-		if err := r.Scan(&id, instant{&day}, instant{&sealed}, &data); err != nil {
+		if err := r.Scan(columns...); err != nil {
 			return none, err
+		}
+		if string(name) != string(id) {
+			id = rlc.SeriesID(name)
 		}
 		if d, err = decodeDay(day, data, d); err != nil {
 			return none, fmt.Errorf("stored day %s of series %s: %w", day.Format(time.DateOnly), id, err)
