@@ -55,7 +55,7 @@ func backtestJSON(b *rlc.Backtest) any {
 	for _, e := range b.Episodes {
 		episodes = append(episodes, episodeJSON(e))
 	}
-	return object{"requests": b.Requests, "drops": b.Drops, "share": b.Share, "step_seconds": b.Step, "at_least": b.AtLeast, "episodes": episodes, "worst": b.Worst}
+	return object{"requests": b.Requests, "drops": b.Drops, "share": b.Share, "step_seconds": b.Step, "at_least": b.AtLeast, "episodes": episodes, "worst": b.Worst, "bursts": b.Bursts}
 }
 
 var changeHeader = []string{"service", "bucket", "key", "old_rate", "old_burst", "new_rate", "new_burst", "peak", "drops_old", "drops_new", "held", "held_why", "why"}

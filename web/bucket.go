@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/policies"
 	"github.com/openrlc/rlc/web/ui"
 )
 
@@ -329,13 +330,13 @@ func seconds(v *visit, h rlc.History) (name, text string) {
 			highest, at = x.Second, x.Start
 		}
 	}
-	blind := sight(h.Step)
+	blind := policies.Blind(h.Step)
 	if since.IsZero() {
-		return "Blind spot", blind
+		return "Blind spot", sentence(blind)
 	}
 	text = "at most " + rate(float64(highest)) + " req/s, in the hour of " + v.time(at).Text + ", as enforcers counted."
 	if blind != "" && since.After(h.Hours[0].Start) {
-		text += " Before " + v.time(since).Text + " nobody counted seconds: peaks below " + stepText(h.Step) + " are not visible there."
+		text += " Before " + v.time(since).Text + " nobody counted seconds: " + blind + "."
 	}
 	return "Highest second", text
 }

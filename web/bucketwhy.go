@@ -157,7 +157,7 @@ func episodeRows(v *visit, t *truth, r *row, view *ui.Bucket) {
 	if b.Worst != nil {
 		view.EpisodeFt = append(view.EpisodeFt, "Worst step: "+rate(float64(b.Worst.Rate))+" req/s on "+v.time(b.Worst.At).Text)
 	}
-	if t := sight(time.Duration(b.Step * float64(time.Second))); t != "" {
+	if t := policies.BurstText(b); t != "" {
 		view.EpisodeFt = append(view.EpisodeFt, t)
 	}
 }

@@ -143,14 +143,6 @@ func stepText(d time.Duration) string {
 	return fmt.Sprintf("%d s", int(d.Seconds()))
 }
 
-// sight says what data of this step cannot show; "" for a step below a minute.
-func sight(step time.Duration) string {
-	if step < time.Minute {
-		return ""
-	}
-	return fmt.Sprintf("Peaks below %d s are not visible.", int(step.Seconds()))
-}
-
 func plural(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one

@@ -12,6 +12,7 @@ import (
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/internal/review"
+	"github.com/openrlc/rlc/policies"
 	"github.com/openrlc/rlc/quotafile"
 	"github.com/openrlc/rlc/web/ui"
 )
@@ -173,7 +174,7 @@ func (s *server) proposal(v *visit) error {
 	view.Verdict, view.Risk = proposalVerdict(p, changes, old, neu, known)
 	view.Caption = "Replayed over the run's window. Old is the quota in force, new the proposed one."
 	if len(changes) > 0 && changes[0].Backtest.New != nil {
-		view.Caption = "Replayed in steps of " + stepText(time.Duration(changes[0].Backtest.New.Step*float64(time.Second))) + ". " + sight(time.Duration(changes[0].Backtest.New.Step*float64(time.Second)))
+		view.Caption = "Replayed in steps of " + stepText(time.Duration(changes[0].Backtest.New.Step*float64(time.Second))) + ". " + policies.BurstsText(changes)
 	}
 	return s.render(v, http.StatusOK, ui.ProposalPage(f, view))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/enforcer/match"
 	"github.com/openrlc/rlc/internal/backtest"
+	"github.com/openrlc/rlc/policies"
 	"github.com/openrlc/rlc/web/ui"
 )
 
@@ -375,8 +376,8 @@ func (s *server) fillReplay(v *visit, x *replayed, view *ui.Replay) {
 	if x.without > 0 {
 		view.Notes = append(view.Notes, plural(x.without, "quota has", "quotas have")+" no stored history here.")
 	}
-	if t := sight(r.Step); t != "" {
-		view.Notes = append(view.Notes, t)
+	if t := policies.Blind(r.Step); t != "" {
+		view.Notes = append(view.Notes, "A replay of all together goes by steps: "+t+". A quota’s own page says what its burst held.")
 	}
 	order := x.order()
 	for _, i := range order[:min(len(order), 100)] {

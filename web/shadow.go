@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/policies"
 	"github.com/openrlc/rlc/web/ui"
 )
 
@@ -20,10 +21,10 @@ type shadowed struct {
 	quotas   []shadowQuota
 	episodes []rlc.Episode // newest first
 	total    float64       // replayed virtual drops
-	step     float64
-	live     rlc.Count   // over the last 24 h
-	counted  []rlc.Count // of it, each quota in shadow, the most virtual drops first
-	now      time.Time   // when the counters were read
+	replayed []rlc.Change  // the limits in force of its quotas, as New
+	live     rlc.Count     // over the last 24 h
+	counted  []rlc.Count   // of it, each quota in shadow, the most virtual drops first
+	now      time.Time     // when the counters were read
 	liveErr  error
 	at       time.Time // the last run's now
 }
@@ -86,7 +87,7 @@ func (s *server) gatherShadow(ctx context.Context, name string) (*shadowed, erro
 			continue
 		}
 		out.total += b.Drops
-		out.step = b.Step
+		out.replayed = append(out.replayed, rlc.Change{Backtest: rlc.ChangeBacktest{New: b}})
 		q := shadowQuota{row: r, offered: r.change.Offered / (float64(window) / float64(day))}
 		for _, e := range b.Episodes {
 			e.Bucket, e.Key = r.name, r.key
@@ -178,7 +179,7 @@ func (s *server) shadow(v *visit) error {
 	t := sh.truth
 	view := ui.Shadow{
 		Head: s.serviceHead(t, "Service", ui.Link{Text: name, URL: serviceURL(name)}, "shadow"), Name: name, Tabs: s.tabs(t, "shadow"),
-		Pager: v.pager(page, len(cut(all, page)), len(all)), Sight: sight(time.Duration(sh.step * float64(time.Second))),
+		Pager: v.pager(page, len(cut(all, page)), len(all)), Sight: policies.BurstsText(sh.replayed),
 		More: "Shadow has no retries: a caller that is really refused may call again, so enforced drops can be higher.",
 	}
 	for _, e := range cut(all, page) {

@@ -141,9 +141,7 @@ func whatIf(v *visit, r *row, h rlc.History) (*ui.WhatIf, error) {
 	}
 	view.Answer = append(view.Answer, now...)
 	view.Notes = []string{"Replayed over " + trim(float64(len(h.Hours))/24, 1) + " days of stored history. What is left out is left out of the statistic; the replay counts everything."}
-	if t := sight(h.Step); t != "" {
-		view.Notes = append(view.Notes, t)
-	}
+	view.Notes = append(view.Notes, bursts(&b, h, a, limit)...)
 	view.Curve = frontier(points, a.Headroom, b.Share, false)
 	view.Others = others(v, h, a)
 	return view, nil
@@ -349,6 +347,10 @@ func whatIfJSON(h rlc.History, a asked) (object, error) {
 	}
 	out := backtestJSON(&b).(object)
 	out["limit"], out["limit_at_most"], out["stat"], out["headroom"], out["frontier"] = limit, atMost, a.Stat, a.Headroom, points
+	out["burst_suggested"] = nil
+	if burst, _, ok := a.Suggestion(h, limit.Rate); ok {
+		out["burst_suggested"] = burst
+	}
 	return out, nil
 }
 

@@ -177,7 +177,9 @@ func backtestText(w io.Writer, limit rlc.Limit, b rlc.Backtest) error {
 	if b.Worst != nil {
 		fmt.Fprintf(w, "Worst step: %s at %.4g/s.\n", b.Worst.At.UTC().Format(time.RFC3339), float64(b.Worst.Rate))
 	}
-	fmt.Fprintf(w, "Steps of %g s: shorter bursts are not visible.\n", b.Step)
+	if t := policies.BurstText(&b); t != "" {
+		fmt.Fprintln(w, t)
+	}
 	if len(b.Episodes) == 0 {
 		return nil
 	}
