@@ -70,7 +70,8 @@ func (s *server) keysPage(v *visit, t *truth, name string, rows []row, seen coun
 	if err != nil {
 		return err
 	}
-	view := ui.Bucket{Head: s.bucketHead(t, &rows[0]), Recalculate: runsURL(t.name), Columns: quotaColumns(v, by, desc), KeysPager: v.pager(page, len(cut(rows, page)), len(rows))}
+	age := s.counting(v, t.name)
+	view := ui.Bucket{Head: s.bucketHead(t, &rows[0]), Recalculate: runsURL(t.name), Columns: quotaColumns(v, by, desc, age.label), Drops: "Drops " + age.label, KeysPager: v.pager(page, len(cut(rows, page)), len(rows))}
 	view.Head.Title, view.Verdict = name, t.invalid()
 	for _, r := range cut(rows, page) {
 		view.Keys = append(view.Keys, quotaRow(t, &r, seen))
@@ -159,7 +160,7 @@ func (s *server) quotaPage(v *visit, t *truth, r *row) error {
 	f.Chart = historyErr == nil && len(history.Hours) > 1
 	verdict := append(t.invalid(), quotaVerdict(t, r)...)
 	if countErr == nil {
-		verdict = append(verdict, liveVerdict(countsOf(counted)[r.id()])...)
+		verdict = append(verdict, liveVerdict(countsOf(counted)[r.id()], s.counting(v, t.name))...)
 	}
 	view := ui.Bucket{
 		Head: s.bucketHead(t, r), Recalculate: runsURL(t.name),
@@ -291,11 +292,11 @@ func thin(r *row) []ui.Part {
 	return []ui.Part{{Text: " Low confidence: " + trim(c.ValidDays, 1) + " days were seen, so that the right number lies anywhere from " + rate(float64(c.Peak.Rate)) + ", the highest step so far, to that."}}
 }
 
-// liveVerdict says what the enforcers counted in the last 24 h; nothing where
+// liveVerdict says what the enforcers counted in the last day; nothing where
 // no request came or none was over the limit.
-func liveVerdict(c rlc.Count) []ui.Part {
+func liveVerdict(c rlc.Count, age counting) []ui.Part {
 	say := func(n float64, how string) []ui.Part {
-		return []ui.Part{{Text: " Counted live in 24 h: "}, {Text: count(n), Bold: true}, {Text: " of " + count(c.Offered) + " requests " + how + "."}}
+		return []ui.Part{{Text: " Counted live " + age.text + ": "}, {Text: count(n), Bold: true}, {Text: " of " + count(c.Offered) + " requests " + how + "."}}
 	}
 	var out []ui.Part
 	if c.VirtualDrops >= 1 {

@@ -63,6 +63,7 @@ type fixture struct {
 	version   rlc.Version
 	history   map[string]rlc.History // service + "|" + quota id
 	counts    []rlc.Count
+	since     time.Time // when counting began; zero: more than 24 h ago
 	banners   []web.Banner
 	acks      []rlc.Ack
 	notReady  []string
@@ -387,6 +388,7 @@ func (f *fixture) summary(name string, owners []string, proposals []rlc.Proposal
 		}
 		parts = append(parts, part)
 		s.Offered += h.Hours[len(h.Hours)-1].Mean
+		s.Requests, s.Limited = s.Requests+1, s.Limited+1 // every one of its quotas has a limit
 	}
 	s.Week = stat.Trend(parts, runAt.AddDate(0, 0, -7), runAt)
 	for _, c := range f.counts {
@@ -451,6 +453,14 @@ func (f *fixture) Counts(_ context.Context, service string, _ time.Duration, _ t
 		}
 	}
 	return out, nil
+}
+
+func (f *fixture) CountedSince(_ context.Context, service string, _ time.Duration, _ time.Time) (time.Time, error) {
+	counted, _ := f.Counts(context.Background(), service, 0, time.Time{})
+	if len(counted) == 0 {
+		return time.Time{}, rlc.ErrNotFound
+	}
+	return f.since, nil
 }
 
 func (f *fixture) did(format string, args ...any) {

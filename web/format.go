@@ -251,8 +251,17 @@ func headroom(limit *rlc.Limit, peak rlc.Rate) (share float64, known bool) {
 }
 
 // spark draws a week of rates, hours that are unknown as gaps; 112 × 24 units.
-func spark(values []*rlc.Rate) ui.Spark {
+func spark(values []*rlc.Rate) ui.Spark { return sparkUnder(values, 0) }
+
+// sparkUnder is spark with the line of a limit, 0 for none. One above three times
+// the highest value is left out: the week would be flat below it.
+func sparkUnder(values []*rlc.Rate, limit rlc.Rate) ui.Spark {
 	top := 0.0
+	rule := ""
+	if l := float64(limit); l > 0 && l <= 3*top {
+		top = max(top, l)
+		rule = "M0 " + coord(23-l/top*21.5) + "H112"
+	}
 	for _, v := range values {
 		if v != nil {
 			top = max(top, float64(*v))
@@ -294,5 +303,5 @@ func spark(values []*rlc.Rate) ui.Spark {
 	if last != "" {
 		area.WriteString("L" + last + " 24Z")
 	}
-	return ui.Spark{Line: line.String(), Area: area.String()}
+	return ui.Spark{Line: line.String(), Area: area.String(), Limit: rule}
 }

@@ -6,92 +6,195 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/web/ui"
 )
 
-// overview is /: a verdict in words, then what waits for a person. It reads
-// short lists only, as many however many services there are.
-func (s *server) overview(v *visit) error {
+// home is what the overview is made of: short lists only, as many however many
+// services there are.
+type home struct {
+	runs    []rlc.Run
+	open    []rlc.Proposal
+	waiting int // open proposals in all
+	low     []rlc.ServiceSummary
+	total   int // services in all
+	waits   waits
+	asks    []ask
+	age     counting
+	score   *rlc.Score // of the newest day; nil where none is kept
+}
+
+func (s *server) gatherHome(v *visit) (h home, err error) {
 	ctx := v.ctx()
+	if h.runs, _, err = s.Records.Runs(ctx, rlc.Page{Number: 1, Size: 20}); err != nil {
+		return h, err
+	}
+	if h.open, h.waiting, err = s.Records.Proposals(ctx, rlc.Open, "", rlc.Page{Number: 1, Size: 8}); err != nil {
+		return h, err
+	}
+	if h.low, h.total, err = s.Records.Summaries(ctx, rlc.ServiceFilter{Sort: "headroom"}, rlc.Page{Number: 1, Size: mostLow}); err != nil {
+		return h, err
+	}
+	if h.waits, err = s.waits(ctx); err != nil {
+		return h, err
+	}
+	if h.asks, err = s.asks(ctx, ""); err != nil {
+		return h, err
+	}
+	scores, err := s.Records.Scores(ctx, s.Now().UTC().Truncate(day).AddDate(0, 0, -1))
+	for i := range scores {
+		if scores[i].Fleet {
+			h.score = &scores[i]
+		}
+	}
+	h.age = s.counting(v, "")
+	return h, err
+}
+
+// mostLow services are listed with their headroom.
+const mostLow = 6
+
+// home is /'s view: a verdict in words, then what waits for a person.
+func (s *server) home(v *visit) (ui.Overview, error) {
+	h, err := s.gatherHome(v)
+	if err != nil {
+		return ui.Overview{}, err
+	}
+	now := s.Now().In(v.zone)
+	last, whole := lastRuns(h.runs)
+	view := ui.Overview{
+		Date: now.Format("Mon 2 January"), Clock: now.Format("15:04 MST"),
+		RunAction: v.who.role == actor, Counted: h.age.label,
+		LowNote: fmt.Sprintf("The least of %s.", plural(h.total, "service", "services")),
+		Verdict: verdictOf(v, last, h),
+		Say:     s.state(v, last, whole, h),
+		Queue:   s.needs(h),
+		Sheets:  ui.Pager{CSV: "/overview.csv", JSON: "/overview.json"},
+		LowRows: ui.Pager{CSV: fmt.Sprintf("/services.csv?sort=headroom&per_page=%d", mostLow), JSON: fmt.Sprintf("/services.json?sort=headroom&per_page=%d", mostLow)},
+	}
+	if len(view.Queue) == 0 {
+		view.Empty = &ui.Empty{Title: "Nothing waits for you", Reason: "No proposal is open, every policy can be read, no quota is held, nothing was dropped, and no service would have dropped more than 1 % of its requests " + h.age.text + ".", Fix: ui.Link{Text: "All services", URL: "/services"}}
+		if h.age.none || h.age.err != nil {
+			view.Empty.Reason = "No proposal is open, every policy can be read, and no quota is held. What is dropped is not known: no enforcer has counted a request in 24 h."
+		}
+	}
+	for _, r := range h.low {
+		if r.Headroom != nil {
+			view.Low = append(view.Low, serviceRow(r, ui.Sign{}, 0))
+		}
+	}
+	return view, nil
+}
+
+// overview is /.
+func (s *server) overview(v *visit) error {
 	f, err := s.frame(v, "Overview", "overview")
 	if err != nil {
 		return err
 	}
-	runs, _, err := s.Records.Runs(ctx, rlc.Page{Number: 1, Size: 20})
+	view, err := s.home(v)
 	if err != nil {
 		return err
 	}
-	open, waiting, err := s.Records.Proposals(ctx, rlc.Open, "", rlc.Page{Number: 1, Size: 8})
-	if err != nil {
-		return err
-	}
-	low, total, err := s.Records.Summaries(ctx, rlc.ServiceFilter{Sort: "headroom"}, rlc.Page{Number: 1, Size: 6})
-	if err != nil {
-		return err
-	}
-	w, err := s.waits(ctx)
-	if err != nil {
-		return err
-	}
-	stand, err := s.asks(ctx, "")
-	if err != nil {
-		return err
-	}
-	acks := s.Truths.Acks()
+	return s.render(v, http.StatusOK, ui.OverviewPage(f, view))
+}
+
+// state is how things stand: runs, proposals, policies, snapshots, overrides,
+// what is held, what is limited, what was dropped.
+func (s *server) state(v *visit, last, whole *rlc.Run, h home) []ui.Sign {
 	commit, desired := s.Truths.Desired()
 	version, live := s.Truths.Live()
-	now := s.Now().In(v.zone)
-	view := ui.Overview{
-		Date: now.Format("Mon 2 January"), Clock: now.Format("15:04 MST"),
-		RunAction: v.who.role == actor,
-		LowNote:   fmt.Sprintf("The least of %s.", plural(total, "service", "services")),
-	}
-	last, whole := lastRuns(runs)
-	view.Verdict = verdictOf(v, last, runs, w, waiting)
+	var say []ui.Sign
 	if whole != nil {
-		view.Say = append(view.Say, runSign(whole))
+		say = append(say, runSign(whole))
 	}
 	if last != nil && last != whole {
-		view.Say = append(view.Say, runSign(last))
+		say = append(say, runSign(last))
 	}
-	if waiting > 0 {
-		view.Say = append(view.Say, ui.Sign{Level: "note", Link: ui.Link{Text: plural(waiting, "proposal waits", "proposals wait"), URL: "/proposals?state=open"}, After: "for review"})
-	} else {
-		view.Say = append(view.Say, ui.Sign{Level: "good", Before: "No proposal waits"})
+	switch {
+	case h.waiting > 0:
+		say = append(say, ui.Sign{Level: "note", Link: ui.Link{Text: plural(h.waiting, "proposal waits", "proposals wait"), URL: "/proposals?state=open"}, After: "for review"})
+	case last == nil:
+		say = append(say, ui.Sign{Level: "note", Before: "No run has proposed anything yet"})
+	default:
+		say = append(say, ui.Sign{Level: "good", Before: "No proposal waits"})
 	}
 	if n := brokenCount(desired); n > 0 {
-		view.Say = append(view.Say, ui.Sign{Level: "bad", Before: plural(n, "service has", "services have") + " a policy that cannot be read; what is in force stays"})
+		say = append(say, ui.Sign{Level: "bad", Before: plural(n, "service has", "services have") + " a policy that cannot be read; what is in force stays"})
 	}
-	view.Say = append(view.Say, syncSign(commit, version, live != nil, acks), heldSign(w),
-		dropSign("bad", "dropped", w.dropping, realDrops), dropSign("note", "would have dropped", w.virtual, virtualDrops))
-	view.Queue = dropTasks(w)
-	for _, p := range open {
-		view.Queue = append(view.Queue, ui.Task{
+	say = append(say, syncSign(commit, version, live != nil, s.Truths.Acks()), s.overrideSign(v))
+	if last != nil {
+		say = append(say, heldSign(h.waits))
+	}
+	if h.score != nil {
+		say = append(say, coverSign(h.score))
+	}
+	say = append(say, dropSign("bad", "dropped", h.waits.dropping, realDrops, h.age))
+	if !h.age.none && h.age.err == nil {
+		say = append(say, dropSign("note", "would have dropped", h.waits.virtual, virtualDrops, h.age))
+	}
+	return say
+}
+
+// overrideSign counts the overrides that stand, and says when the next ends.
+func (s *server) overrideSign(v *visit) ui.Sign {
+	now, n := s.Now(), 0
+	var next time.Time
+	for _, o := range s.Overrides.Overrides() {
+		if !o.Stands(now) {
+			continue
+		}
+		if n++; next.IsZero() || o.Until.Before(next) {
+			next = o.Until
+		}
+	}
+	if n == 0 {
+		return ui.Sign{Level: "good", Before: "No override stands"}
+	}
+	return ui.Sign{Level: "warn", Link: ui.Link{Text: plural(n, "override stands", "overrides stand"), URL: "/emergency"}, After: map[bool]string{true: "until ", false: "; the next ends "}[n == 1] + v.timeAs(next, "2 Jan 15:04:05").Text}
+}
+
+// coverSign says how much of the traffic a limit is in force for, and how many
+// limits fit.
+func coverSign(x *rlc.Score) ui.Sign {
+	link := ui.Link{Text: "Coverage", URL: "/scorecard"}
+	if x.Requests <= 0 {
+		return ui.Sign{Level: "note", Link: link, After: "is not known: no run has read traffic yet"}
+	}
+	sign := ui.Sign{Level: "good", Link: link, After: shareText(x.Limited, x.Requests) + " of the traffic that policies read has a limit"}
+	if share(x.Limited, x.Requests) < 0.5 {
+		sign.Level = "note"
+	}
+	if x.Known > 0 {
+		sign.Soft = shareText(float64(x.Fitting), float64(x.Known)) + " of limits lie at 1.3–3 times their peak"
+	}
+	return sign
+}
+
+// needs is the queue of what a person may have to do, the costliest first.
+func (s *server) needs(h home) []ui.Task {
+	queue := dropTasks(h.waits, h.age)
+	for _, p := range h.open {
+		queue = append(queue, ui.Task{
 			Chip: ui.Chip{Mode: "new", Text: "review"}, Title: p.Service, Detail: proposalLine(p),
 			Action: ui.Link{Text: "Review", URL: proposalURL(p.ID)},
 		})
 	}
-	view.Queue = append(view.Queue, askTasks(stand)...)
-	if desired != nil {
+	if rest := h.waiting - len(h.open); rest > 0 {
+		queue = append(queue, ui.Task{Chip: ui.Chip{Mode: "new", Text: "review"}, Title: plural(rest, "more proposal", "more proposals"), Action: ui.Link{Text: "List", URL: "/proposals?state=open"}})
+	}
+	queue = append(queue, askTasks(h.asks)...)
+	if _, desired := s.Truths.Desired(); desired != nil {
 		for name, problems := range sortedMap(desired.Broken) {
-			if len(view.Queue) >= 20 || len(problems) == 0 {
+			if len(queue) >= 20 || len(problems) == 0 {
 				break
 			}
-			view.Queue = append(view.Queue, ui.Task{Chip: ui.Chip{Mode: "held", Text: "held"}, Title: name, Detail: problems[0].String(), Action: ui.Link{Text: "Look", URL: serviceURL(name)}})
+			queue = append(queue, ui.Task{Chip: ui.Chip{Mode: "held", Text: "held"}, Title: name, Detail: problems[0].String(), Action: ui.Link{Text: "Look", URL: serviceURL(name)}})
 		}
 	}
-	view.Queue = append(view.Queue, heldTasks(w)...)
-	if len(view.Queue) == 0 {
-		view.Empty = &ui.Empty{Title: "Nothing waits for you", Reason: "No proposal is open, every policy can be read, no quota is held, nothing was dropped, and no service would have dropped more than 1 % of its requests in 24 h.", Fix: ui.Link{Text: "All services", URL: "/services"}}
-	}
-	for _, r := range low {
-		if r.Headroom != nil {
-			view.Low = append(view.Low, serviceRow(r, ui.Sign{}))
-		}
-	}
-	return s.render(v, http.StatusOK, ui.OverviewPage(f, view))
+	return append(queue, heldTasks(h.waits)...)
 }
 
 // waits is what the summaries of all services say of what a person may have to
@@ -160,16 +263,16 @@ func ofItsOwn(drops float64, r rlc.ServiceSummary) string {
 	return ", " + percent(share(drops, r.Counted)) + " of its requests"
 }
 
-func dropTasks(w waits) []ui.Task {
+func dropTasks(w waits, age counting) []ui.Task {
 	const most = 5
 	var out []ui.Task
 	add := func(chip ui.Chip, rows []rlc.ServiceSummary, verb, sort, tail string, of func(rlc.ServiceSummary) float64) {
 		for i, r := range rows {
 			if i == most {
-				out = append(out, ui.Task{Chip: chip, Title: plural(len(rows)-most, "more service", "more services"), Detail: verb + " requests in 24 h", Action: ui.Link{Text: "List", URL: "/services?sort=" + sort + "&dir=desc"}})
+				out = append(out, ui.Task{Chip: chip, Title: plural(len(rows)-most, "more service", "more services"), Detail: verb + " requests " + age.text, Action: ui.Link{Text: "List", URL: "/services?sort=" + sort + "&dir=desc"}})
 				break
 			}
-			out = append(out, ui.Task{Chip: chip, Title: r.Name, Detail: verb + " " + count(of(r)) + " requests in 24 h" + ofItsOwn(of(r), r), Action: ui.Link{Text: "Look", URL: serviceURL(r.Name) + tail}})
+			out = append(out, ui.Task{Chip: chip, Title: r.Name, Detail: verb + " " + count(of(r)) + " requests " + age.text + ofItsOwn(of(r), r), Action: ui.Link{Text: "Look", URL: serviceURL(r.Name) + tail}})
 		}
 	}
 	add(ui.Chip{Mode: "enforce", Text: "drops"}, w.dropping, "dropped", "drops", "", realDrops)
@@ -223,7 +326,8 @@ func lastRuns(runs []rlc.Run) (last, whole *rlc.Run) {
 
 // verdictOf speaks of all services: what failed, what drops, what would, what
 // is held and what waits; only where there is none of it, of the last run.
-func verdictOf(v *visit, last *rlc.Run, runs []rlc.Run, w waits, waiting int) []ui.Part {
+func verdictOf(v *visit, last *rlc.Run, h home) []ui.Part {
+	runs, w, waiting, age := h.runs, h.waits, h.waiting, h.age
 	if last == nil && len(runs) > 0 {
 		return []ui.Part{{Text: "The first run is under way. "}, {Text: "See it", URL: runURL(runs[0].ID)}, {Text: "."}}
 	}
@@ -248,7 +352,7 @@ func verdictOf(v *visit, last *rlc.Run, runs []rlc.Run, w waits, waiting int) []
 			return
 		}
 		r := rows[0]
-		say(ui.Part{Text: r.Name, URL: serviceURL(r.Name) + tail}, ui.Part{Text: " " + verb + " "}, ui.Part{Text: count(of(r)), Bold: true}, ui.Part{Text: " requests in 24 h" + ofItsOwn(of(r), r)})
+		say(ui.Part{Text: r.Name, URL: serviceURL(r.Name) + tail}, ui.Part{Text: " " + verb + " "}, ui.Part{Text: count(of(r)), Bold: true}, ui.Part{Text: " requests " + age.text + ofItsOwn(of(r), r)})
 		if n := len(rows) - 1; n > 0 {
 			say(ui.Part{Text: "; so " + map[bool]string{true: "did", false: "would have"}[verb == "dropped"] + " " + plural(n, "more service", "more services")})
 		}
@@ -330,20 +434,27 @@ func syncSign(commit rlc.Commit, live rlc.Version, some bool, acks []rlc.Ack) ui
 }
 
 // dropSign names who dropped most in a day. rows are sorted, the most first.
-func dropSign(level, verb string, rows []rlc.ServiceSummary, of func(rlc.ServiceSummary) float64) ui.Sign {
+// Where nobody counts, nothing is known: that is no good news.
+func dropSign(level, verb string, rows []rlc.ServiceSummary, of func(rlc.ServiceSummary) float64, age counting) ui.Sign {
 	var names []string
 	for _, r := range rows {
 		if of(r) > 0 {
 			names = append(names, r.Name+" "+count(of(r)))
 		}
 	}
-	if len(names) == 0 {
-		return ui.Sign{Level: "good", Before: "Nothing " + map[string]string{"bad": "was dropped", "note": "would have been dropped"}[level] + " in 24 h"}
+	switch {
+	case len(names) > 0:
+	case age.err != nil:
+		return ui.Sign{Level: "warn", Before: "What enforcers count cannot be read now", Soft: "no drop was known when it last could"}
+	case age.none:
+		return ui.Sign{Level: "note", Before: "No enforcer has counted a request in 24 h", Soft: "what would be dropped is not known"}
+	default:
+		return ui.Sign{Level: "good", Before: "Nothing " + map[string]string{"bad": "was dropped", "note": "would have been dropped"}[level] + " " + age.text}
 	}
 	more := ""
 	if len(names) > 3 {
 		more = fmt.Sprintf(" and %d more", len(names)-3)
 		names = names[:3]
 	}
-	return ui.Sign{Level: level, Link: ui.Link{Text: rows[0].Name, URL: serviceURL(rows[0].Name)}, After: verb + " " + count(of(rows[0])) + " requests in 24 h" + ofItsOwn(of(rows[0]), rows[0]), Soft: strings.Join(names[1:], ", ") + more}
+	return ui.Sign{Level: level, Link: ui.Link{Text: rows[0].Name, URL: serviceURL(rows[0].Name)}, After: verb + " " + count(of(rows[0])) + " requests " + age.text + ofItsOwn(of(rows[0]), rows[0]), Soft: strings.Join(names[1:], ", ") + more}
 }

@@ -86,10 +86,12 @@ func limitRate(l *rlc.Limit) float64 {
 	return float64(l.Rate)
 }
 
-func quotaColumns(v *visit, by string, desc bool) []ui.Column {
+// quotaColumns heads a table of quotas; counted says how far back its drops
+// reach.
+func quotaColumns(v *visit, by string, desc bool, counted string) []ui.Column {
 	return v.sorted(by, desc, [3]string{"Bucket", "bucket", ""}, [3]string{"Caller", "caller", ""}, [3]string{"Procedure", "procedure", ""}, [3]string{"Mode", "mode", ""},
 		[3]string{"Live", "live", "num"}, [3]string{"Desired", "desired", "num"}, [3]string{"Proposed", "proposed", "num"},
-		[3]string{"Peak", "peak", "num"}, [3]string{"Headroom", "headroom", "num"}, [3]string{"Drops 24 h", "drops", "num"})
+		[3]string{"Peak", "peak", "num"}, [3]string{"Headroom", "headroom", "num"}, [3]string{"Drops " + counted, "drops", "num"})
 }
 
 // quotaRow is one line of a table of quotas. seen is nil where the counters

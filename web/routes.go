@@ -43,6 +43,8 @@ func (s *server) routes() []route {
 		{"GET", "/login/callback", anyone, s.comeBack},
 
 		{"GET", "/{$}", viewer, s.overview},
+		{"GET", "/overview.json", viewer, s.overviewJSON},
+		{"GET", "/overview.csv", viewer, s.overviewCSV},
 		{"GET", "/find", viewer, s.find},
 		{"GET", "/find.json", viewer, s.findJSON},
 		{"GET", "/find.csv", viewer, s.findCSV},

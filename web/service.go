@@ -52,7 +52,7 @@ func (s *server) service(v *visit) error {
 	}
 	now := s.Now()
 	counted, countErr := s.History.Counts(v.ctx(), name, day, now)
-	seen := countsOf(counted)
+	seen, age := countsOf(counted), s.counting(v, name)
 	if countErr != nil {
 		seen = nil
 	}
@@ -70,10 +70,10 @@ func (s *server) service(v *visit) error {
 		return err
 	}
 	view := ui.Service{
-		Head: s.serviceHead(t, "Service", ui.Link{}, name), Name: name, Recalculate: runsURL(name), WhatIf: serviceURL(name) + "/whatif", Replay: serviceURL(name) + "/replay", Why: "/why?service=" + query(name), Until: v.timeAs(now, "15:04"),
+		Head: s.serviceHead(t, "Service", ui.Link{}, name), Name: name, Recalculate: runsURL(name), WhatIf: serviceURL(name) + "/whatif", Replay: serviceURL(name) + "/replay", Why: "/why?service=" + query(name), Until: v.timeAs(now, "15:04"), Counted: capital(strings.TrimPrefix(age.text, "in ")),
 		Tabs: s.tabs(t, "quotas"), Query: q.Get("q"), Sort: by, Dir: q.Get("dir"),
 		Pager:   v.pager(page, len(cut(rows, page)), len(rows)),
-		Columns: quotaColumns(v, by, desc),
+		Columns: quotaColumns(v, by, desc, age.label), Drops: "Drops " + age.label,
 	}
 	for _, m := range []string{"", "shadow", "enforce", "held"} {
 		label := m
@@ -94,8 +94,8 @@ func (s *server) service(v *visit) error {
 		return err
 	}
 	f.Chart = view.Chart != nil
-	view.Verdict, view.More = serviceVerdict(t, seen)
-	view.Tiles = serviceTiles(t, sum, seen)
+	view.Verdict, view.More = serviceVerdict(t, seen, age)
+	view.Tiles = serviceTiles(t, sum, seen, age)
 	if countErr != nil {
 		view.Notes = append(view.Notes, "What enforcers counted cannot be read: "+plain(countErr)+".")
 	}
@@ -172,7 +172,7 @@ func (s *server) tabs(t *truth, at string) ui.Tabs {
 	}
 }
 
-func serviceVerdict(t *truth, seen counts) (say []ui.Part, more string) {
+func serviceVerdict(t *truth, seen counts, age counting) (say []ui.Part, more string) {
 	say = t.invalid()
 	if t.service == nil {
 		return say, ""
@@ -204,15 +204,15 @@ func serviceVerdict(t *truth, seen counts) (say []ui.Part, more string) {
 		return ui.Part{Text: quotaName(r.name, r.key), URL: bucketURL(t.name, r.name, r.key)}
 	}
 	if seen == nil {
-		say = append(say, ui.Part{Text: "What was dropped in 24 h is unknown: the enforcers' counters cannot be read. "})
+		say = append(say, ui.Part{Text: "What was dropped is unknown: the enforcers' counters cannot be read. "})
 	}
 	if worst != nil {
 		c := seen[worst.id()]
-		say = append(say, of(worst), ui.Part{Text: " dropped "}, ui.Part{Text: count(c.Drops), Bold: true}, ui.Part{Text: " requests in 24 h, " + percent(share(c.Drops, c.Offered)) + " of what it was offered. "})
+		say = append(say, of(worst), ui.Part{Text: " dropped "}, ui.Part{Text: count(c.Drops), Bold: true}, ui.Part{Text: " requests " + age.text + ", " + percent(share(c.Drops, c.Offered)) + " of what it was offered. "})
 	}
 	if shadowed != nil {
 		c := seen[shadowed.id()]
-		say = append(say, of(shadowed), ui.Part{Text: " would have dropped "}, ui.Part{Text: count(c.VirtualDrops), Bold: true}, ui.Part{Text: " requests in 24 h, " + percent(share(c.VirtualDrops, c.Offered)) + " of what it was offered. "})
+		say = append(say, of(shadowed), ui.Part{Text: " would have dropped "}, ui.Part{Text: count(c.VirtualDrops), Bold: true}, ui.Part{Text: " requests " + age.text + ", " + percent(share(c.VirtualDrops, c.Offered)) + " of what it was offered. "})
 	}
 	switch {
 	case worst != nil || shadowed != nil:
@@ -220,7 +220,7 @@ func serviceVerdict(t *truth, seen counts) (say []ui.Part, more string) {
 		say = append(say, of(small), ui.Part{Text: " has a limit below its highest step in the last run's window: "}, ui.Part{Text: limitText(small.force()), Bold: true}, ui.Part{Text: " against a peak of " + rate(float64(small.peak())) + " req/s."})
 	case seen == nil: // said above
 	case total.Offered > 0:
-		say = append(say, ui.Part{Text: "Nothing was dropped in 24 h" + quiet(t)})
+		say = append(say, ui.Part{Text: "Nothing was dropped " + age.text + quiet(t)})
 	default:
 		say = append(say, ui.Part{Text: "No enforcer has counted a request of " + t.name + " in 24 h."})
 	}
@@ -229,7 +229,7 @@ func serviceVerdict(t *truth, seen counts) (say []ui.Part, more string) {
 		say = append(say, ui.Part{Text: " "}, ui.Part{Text: "A proposal", URL: proposalURL(p.ID)}, ui.Part{Text: " to change " + plural(len(p.Changes), "quota", "quotas") + " waits for review."})
 	}
 	if total.VirtualDrops >= 1 {
-		more = "Shadow would have dropped " + count(total.VirtualDrops) + " requests in 24 h, " + percent(share(total.VirtualDrops, total.Offered)) + " of what was offered; all were admitted. "
+		more = "Shadow would have dropped " + count(total.VirtualDrops) + " requests " + age.text + ", " + percent(share(total.VirtualDrops, total.Offered)) + " of what was offered; all were admitted. "
 	}
 	if held > 0 {
 		more += plural(held, "quota is", "quotas are") + " held by the last run; the row says so, and the quota's page says why."
@@ -271,7 +271,7 @@ func share(part, whole float64) float64 {
 	return part / whole
 }
 
-func serviceTiles(t *truth, sum rlc.ServiceSummary, seen counts) []ui.Tile {
+func serviceTiles(t *truth, sum rlc.ServiceSummary, seen counts, age counting) []ui.Tile {
 	total := seen.total()
 	var limits float64
 	var least *row
@@ -289,10 +289,10 @@ func serviceTiles(t *truth, sum rlc.ServiceSummary, seen counts) []ui.Tile {
 		}
 	}
 	tiles := []ui.Tile{
-		{Label: "Offered, last closed hour", Figure: rate(float64(sum.Offered)), Unit: "req/s", From: "mean over quota buckets; " + count(total.Offered) + " requests counted in 24 h"},
+		{Label: "Offered, last closed hour", Figure: rate(float64(sum.Offered)), Unit: "req/s", From: "mean over quota buckets; " + count(total.Offered) + " requests counted " + age.text},
 		{Label: "Σ limits", Figure: rate(limits), Unit: "req/s", From: "no capacity is declared"},
-		{Label: "Dropped", Figure: count(total.Drops), From: "in 24 h, by quotas that enforce"},
-		{Label: "Would have dropped", Figure: count(total.VirtualDrops), From: "in 24 h, counted in shadow"},
+		{Label: "Dropped", Figure: count(total.Drops), From: age.text + ", by quotas that enforce"},
+		{Label: "Would have dropped", Figure: count(total.VirtualDrops), From: age.text + ", counted in shadow"},
 		{Label: "Least headroom", Figure: "—", From: "no limit with a known peak"},
 	}
 	if t.service != nil && t.service.Capacity != nil && t.service.Capacity.Rate > 0 {
@@ -309,6 +309,16 @@ func serviceTiles(t *truth, sum rlc.ServiceSummary, seen counts) []ui.Tile {
 	}
 	if t.broken && sum.Offered == 0 {
 		tiles[0].Figure, tiles[0].Unit = unknown, ""
+	}
+	switch {
+	case seen == nil || t.broken:
+	case total.Offered == 0:
+		none := "no enforcer has counted a request in 24 h"
+		tiles[2].Figure, tiles[2].From, tiles[3].Figure, tiles[3].From = "—", none, "—", none
+		tiles[0].From = "mean over quota buckets; " + none
+	}
+	if sum.Updated.IsZero() && !t.broken {
+		tiles[0].Figure, tiles[0].Unit, tiles[0].From = "—", "", "no run has read its history yet"
 	}
 	if t.service == nil || t.broken && limits == 0 {
 		tiles[1].Figure, tiles[1].Unit, tiles[1].From = unknown, "", "no limit is live"

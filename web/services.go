@@ -42,11 +42,10 @@ func (s *server) services(v *visit) error {
 	commit, _ := s.Truths.Desired()
 	version, live := s.Truths.Live()
 	sync := syncSign(commit, version, live != nil, acks)
-	short := ui.Sign{Level: sync.Level, After: "in sync"}
-	if sync.Level != "good" {
-		short.After = "behind"
-	}
+	short := ui.Sign{Level: sync.Level, After: syncShort(commit, version, live != nil, acks)}
+	age, over := s.counting(v, ""), s.overriddenServices()
 	view := ui.Services{
+		Counted: age.label, Owner: filter.Owner,
 		Count: plural(all, "service", "services"), Query: filter.Query, Pager: v.pager(page, len(rows), total),
 		Sort: v.r.URL.Query().Get("sort"), Dir: v.r.URL.Query().Get("dir"),
 		Show: []ui.Choice{
@@ -55,7 +54,7 @@ func (s *server) services(v *visit) error {
 			{Label: strings.TrimSpace("unmanaged " + s.unmanagedCount()), URL: "/services?show=unmanaged"},
 		},
 		Columns: v.sorted(filter.Sort, filter.Desc, [3]string{"Service", "name", ""}, [3]string{"Owner", "", ""}, [3]string{"Buckets by mode", "", "wide"},
-			[3]string{"Least headroom", "headroom", "num"}, [3]string{"Would drop 24 h", "virtual_drops", "num"}, [3]string{"Dropped 24 h", "drops", "num"},
+			[3]string{"Least headroom", "headroom", "num"}, [3]string{"Would drop " + age.label, "virtual_drops", "num"}, [3]string{"Dropped " + age.label, "drops", "num"},
 			[3]string{"Review", "", ""}, [3]string{"Enforcers", "", ""}, [3]string{"7 days", "", "trend"}),
 	}
 	if filter.Unowned {
@@ -64,7 +63,7 @@ func (s *server) services(v *visit) error {
 	var tight, dropping, virtual []rlc.ServiceSummary
 	var asof time.Time
 	for _, r := range rows {
-		view.Rows = append(view.Rows, serviceRow(r, short))
+		view.Rows = append(view.Rows, serviceRow(r, short, over[r.Name]+over["*"]))
 		if r.Updated.After(asof) {
 			asof = r.Updated
 		}
@@ -82,7 +81,7 @@ func (s *server) services(v *visit) error {
 	if !asof.IsZero() {
 		view.Asof = "As of " + v.time(asof).Text + ". " + view.Asof
 	}
-	view.Verdict = servicesVerdict(len(rows) < total, tight, dropping, waits{virtual: virtual}.storms())
+	view.Verdict = servicesVerdict(len(rows) < total, tight, dropping, waits{virtual: virtual}.storms(), age)
 	if len(rows) == 0 {
 		view.Empty = servicesEmpty(filter, all)
 	}
@@ -90,6 +89,9 @@ func (s *server) services(v *visit) error {
 }
 
 func servicesEmpty(f rlc.ServiceFilter, all int) *ui.Empty {
+	if all > 0 && f.Owner != "" {
+		return &ui.Empty{Title: "No service of " + f.Owner + " fits the filter", Reason: "An owner stands in the service's policy.yaml, spelt just so.", Fix: ui.Link{Text: "Show all", URL: "/services"}}
+	}
 	if all > 0 {
 		return &ui.Empty{Title: "No service fits the filter", Reason: "The name or an owner must contain the text.", Query: strings.TrimSpace("q=" + f.Query), Fix: ui.Link{Text: "Show all", URL: "/services"}}
 	}
@@ -99,19 +101,22 @@ func servicesEmpty(f rlc.ServiceFilter, all int) *ui.Empty {
 	}
 }
 
-func servicesVerdict(part bool, tight, dropping, storms []rlc.ServiceSummary) []ui.Part {
+func servicesVerdict(part bool, tight, dropping, storms []rlc.ServiceSummary, age counting) []ui.Part {
 	where := ""
 	if part {
 		where = " on this page"
 	}
 	if len(tight) == 0 && len(dropping) == 0 && len(storms) == 0 {
+		if age.none || age.err != nil {
+			return []ui.Part{{Text: "Every service" + where + " with a known peak has at least 10 % headroom. What is dropped is not known: no enforcer has counted a request in 24 h."}}
+		}
 		return []ui.Part{{Text: "Every service" + where + " with a known peak has at least 10 % headroom, and none drops requests or would have dropped more than 1 % of them."}}
 	}
 	var out []ui.Part
 	if len(storms) > 0 {
 		slices.SortStableFunc(storms, func(a, b rlc.ServiceSummary) int { return cmpFloat(b.VirtualDrops, a.VirtualDrops) })
 		r := storms[0]
-		out = append(out, ui.Part{Text: r.Name, URL: serviceURL(r.Name) + "/shadow"}, ui.Part{Text: " would have dropped " + count(r.VirtualDrops) + " requests in 24 h" + ofItsOwn(r.VirtualDrops, r)})
+		out = append(out, ui.Part{Text: r.Name, URL: serviceURL(r.Name) + "/shadow"}, ui.Part{Text: " would have dropped " + count(r.VirtualDrops) + " requests " + age.text + ofItsOwn(r.VirtualDrops, r)})
 		if n := len(storms) - 1; n > 0 {
 			out = append(out, ui.Part{Text: "; so would have " + plural(n, "more service", "more services") + where})
 		}
@@ -145,11 +150,13 @@ func serviceFilter(v *visit) (f rlc.ServiceFilter, p rlc.Page, err error) {
 	return f, p, err
 }
 
-func serviceRow(r rlc.ServiceSummary, sync ui.Sign) ui.ServiceRow {
+// serviceRow is a line of a list of services; over counts the overrides that
+// stand for it.
+func serviceRow(r rlc.ServiceSummary, sync ui.Sign, over int) ui.ServiceRow {
 	row := ui.ServiceRow{
-		Link: ui.Link{Text: r.Name, URL: serviceURL(r.Name)}, Owners: strings.Join(r.Owners, ", "),
+		Link: ui.Link{Text: r.Name, URL: serviceURL(r.Name)}, Owners: ownerLinks(r.Owners),
 		Headroom: "—", Virtual: count(r.VirtualDrops), VirtualN: r.VirtualDrops > 0, Drops: count(r.Drops), DropsN: r.Drops > 0,
-		Sync: sync, Spark: spark(r.Week.Most),
+		Sync: sync, Spark: sparkUnder(r.Week.Most, limitOfAll(r)),
 	}
 	if r.Problem != "" {
 		row.Chips = append(row.Chips, ui.Chip{Mode: "held", Text: "policy broken"})
@@ -160,6 +167,9 @@ func serviceRow(r rlc.ServiceSummary, sync ui.Sign) ui.ServiceRow {
 	}
 	if n := r.Buckets - r.Enforcing; n > 0 {
 		row.Chips = append(row.Chips, ui.Chip{Mode: "shadow", Text: count(float64(n))})
+	}
+	if over > 0 {
+		row.Chips = append(row.Chips, ui.Chip{Mode: "override", Text: count(float64(over))})
 	}
 	if r.Held > 0 {
 		row.Chips = append(row.Chips, ui.Chip{Mode: "held", Text: count(float64(r.Held))})
@@ -173,6 +183,57 @@ func serviceRow(r rlc.ServiceSummary, sync ui.Sign) ui.ServiceRow {
 		row.Review = ui.Link{Text: "open", URL: proposalURL(r.OpenReview)}
 	}
 	return row
+}
+
+func ownerLinks(owners []string) []ui.Link {
+	var out []ui.Link
+	for _, o := range owners {
+		out = append(out, ui.Link{Text: o, URL: "/services?owner=" + query(o)})
+	}
+	return out
+}
+
+// limitOfAll is the sum of a service's limits where nearly all of its traffic
+// has one; 0 where a line of it beside that traffic would mislead.
+func limitOfAll(r rlc.ServiceSummary) rlc.Rate {
+	if r.Requests <= 0 || r.Limited < 0.999*r.Requests {
+		return 0
+	}
+	return r.LimitSum
+}
+
+// overriddenServices counts the overrides that stand, by service; those of all
+// services under "*".
+func (s *server) overriddenServices() map[string]int {
+	out := map[string]int{}
+	for _, o := range s.Overrides.Overrides() {
+		if o.Stands(s.Now()) {
+			out[o.Service]++
+		}
+	}
+	return out
+}
+
+// syncShort is syncSign in a word or two, for a cell.
+func syncShort(commit rlc.Commit, live rlc.Version, some bool, acks []rlc.Ack) string {
+	in := 0
+	for _, a := range acks {
+		if a.Refused != "" {
+			return "refused by " + a.Enforcer
+		}
+		if a.Version.Compare(commit.Version) >= 0 {
+			in++
+		}
+	}
+	switch {
+	case len(acks) == 0:
+		return "none heard of"
+	case in < len(acks):
+		return count(float64(in)) + " of " + count(float64(len(acks)))
+	case !some || live.Compare(commit.Version) < 0:
+		return "behind"
+	}
+	return "in sync"
 }
 
 func serviceJSON(r rlc.ServiceSummary) object {

@@ -23,6 +23,7 @@ type shadowed struct {
 	total    float64       // replayed virtual drops
 	replayed []rlc.Change  // the limits in force of its quotas, as New
 	live     rlc.Count     // over the last 24 h
+	age      counting      // how far back they reach
 	counted  []rlc.Count   // of it, each quota in shadow, the most virtual drops first
 	now      time.Time     // when the counters were read
 	liveErr  error
@@ -177,6 +178,7 @@ func (s *server) shadow(v *visit) error {
 	all := tri.shown(v)
 	asleep := len(sh.episodes) - len(tri.awake())
 	t := sh.truth
+	sh.age = s.counting(v, name)
 	view := ui.Shadow{
 		Head: s.serviceHead(t, "Service", ui.Link{Text: name, URL: serviceURL(name)}, "shadow"), Name: name, Tabs: s.tabs(t, "shadow"),
 		Pager: v.pager(page, len(cut(all, page)), len(all)), Sight: policies.BurstsText(sh.replayed),
@@ -194,15 +196,16 @@ func (s *server) shadow(v *visit) error {
 	view.Verdict = shadowVerdict(sh, diverging)
 	view.Until, view.Compared = v.timeAs(sh.now, "15:04:05"), v.time(sh.at)
 	view.Live, view.NoLive = liveRows(name, sh), noLive(name, sh)
+	view.Counted, view.Offered = "Counted by enforcers "+sh.age.text+", until now, ", "Offered "+sh.age.label
 	view.LiveCSV, view.CompareCSV = serviceURL(name)+"/shadow.csv?table=live", serviceURL(name)+"/shadow.csv?table=compare"
 	if rest := len(sh.counted) - len(view.Live); rest > 0 {
 		view.LiveRest = "and " + plural(rest, "quota", "quotas") + " with fewer"
 	}
 	if silent := silentQuotas(sh); silent > 0 && sh.liveErr == nil && len(view.Live) > 0 {
-		view.LiveRest = strings.TrimPrefix(view.LiveRest+"; "+plural(silent, "quota", "quotas")+" in shadow without a request in 24 h not listed", "; ")
+		view.LiveRest = strings.TrimPrefix(view.LiveRest+"; "+plural(silent, "quota", "quotas")+" in shadow without a request "+sh.age.text+" not listed", "; ")
 	}
 	view.Tiles = []ui.Tile{
-		{Label: "Live, would have dropped", Figure: count(sh.live.VirtualDrops), From: "of " + count(sh.live.Offered) + " requests counted in the last 24 h"},
+		{Label: "Live, would have dropped", Figure: count(sh.live.VirtualDrops), From: "of " + count(sh.live.Offered) + " requests counted " + sh.age.text},
 		{Label: "Backtest", Figure: count(sh.total), From: plural(len(sh.quotas), "quota", "quotas") + " in shadow, replayed over four weeks until " + v.time(sh.at).Text + ", the last run's now"},
 		{Label: "Episodes", Figure: count(float64(len(sh.episodes))), From: "in the backtest"},
 		{Label: "Diverging", Figure: count(float64(diverging)), Unit: "of " + count(float64(compared)), From: "quotas that can be compared: live counter more than 10 % off the backtest"},
@@ -212,6 +215,9 @@ func (s *server) shadow(v *visit) error {
 	}
 	if diverging > 0 {
 		view.Tiles[3].Level = "bad"
+	}
+	if sh.live.Offered == 0 {
+		view.Tiles[0].Figure, view.Tiles[0].From = "—", "no enforcer has counted a request in 24 h"
 	}
 	if sh.liveErr != nil || t.broken && sh.live.Offered == 0 {
 		view.Tiles[0].Figure, view.Tiles[0].From = unknown, "no count of the last 24 h is at hand"
@@ -338,12 +344,12 @@ func shadowVerdict(sh *shadowed, diverging int) []ui.Part {
 		say = append(say, ui.Part{Text: "What is counted live is unknown. "})
 	case len(sh.counted) > 0 && sh.counted[0].VirtualDrops >= 1:
 		c := sh.counted[0]
-		say = append(say, ui.Part{Text: "Live in 24 h "}, ui.Part{Text: count(sh.live.VirtualDrops), Bold: true},
+		say = append(say, ui.Part{Text: "Live " + sh.age.text + " "}, ui.Part{Text: count(sh.live.VirtualDrops), Bold: true},
 			ui.Part{Text: " of " + count(sh.live.Offered) + " requests (" + percent(share(sh.live.VirtualDrops, sh.live.Offered)) + ") would have been dropped, most of "},
 			ui.Part{Text: quotaName(c.Bucket, c.Key), URL: liveRows(sh.truth.name, sh)[0].Quota.URL},
 			ui.Part{Text: ": " + count(c.VirtualDrops) + ", " + percent(share(c.VirtualDrops, c.Offered)) + " of what it was offered. "})
 	case sh.live.Offered > 0:
-		say = append(say, ui.Part{Text: "Live in 24 h nothing would have been dropped. "})
+		say = append(say, ui.Part{Text: "Live " + sh.age.text + " nothing would have been dropped. "})
 	}
 	if len(sh.quotas) == 0 {
 		if sh.truth.service == nil {

@@ -117,6 +117,10 @@ func (deaf) Counts(context.Context, string, time.Duration, time.Time) ([]rlc.Cou
 	return nil, errors.New("no answer")
 }
 
+func (deaf) CountedSince(context.Context, string, time.Duration, time.Time) (time.Time, error) {
+	return time.Time{}, errors.New("no answer")
+}
+
 // lines are a page's diff, without markup.
 func lines(page string) []string {
 	_, diff, _ := strings.Cut(page, `<pre class="diff"`)
@@ -252,7 +256,7 @@ func TestShadowAndServiceSpeakOfNowFirst(t *testing.T) {
 	f := newFixture(t)
 	h := f.handler(t)
 	// notify: 61 × 0.6 × 86,400 × 0.1 % = 3,162; search: 310 × 0.6 × 86,400 = 16,070,400 offered, 1.2 % of it virtual.
-	page := holds(t, h, "/services/checkout/shadow", "Live in 24 h <b>196,007</b>", "callers / search", "192,845", "1.2 %", "Counted by enforcers in the 24 h until now", ">06:04:00<", "Not until now: until the last run", "Replayed over four weeks")
+	page := holds(t, h, "/services/checkout/shadow", "Live in 24 h <b>196,007</b>", "callers / search", "192,845", "1.2 %", "Counted by enforcers in 24 h, until now", ">06:04:00<", "Not until now: until the last run", "Replayed over four weeks")
 	if live, back := strings.Index(page, `id="live"`), strings.Index(page, `id="cmp"`); live < 0 || live > back {
 		t.Errorf("live at %d, the comparison at %d", live, back)
 	}

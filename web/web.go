@@ -48,6 +48,10 @@ type History interface {
 	// those that have hours, in no order, without their one-second peaks.
 	StoredEach(ctx context.Context, service string, quotas []string, from, until time.Time, use func(quota string, h rlc.History) error) error
 	Counts(ctx context.Context, service string, window time.Duration, now time.Time) ([]rlc.Count, error)
+	// CountedSince is when enforcers began to count a service ("" for any) within
+	// a window; zero where they did before it, ErrNotFound where they counted
+	// nothing in it.
+	CountedSince(ctx context.Context, service string, window time.Duration, now time.Time) (time.Time, error)
 }
 
 // Acts are everything that changes something. Plan changes nothing; it is here
@@ -126,6 +130,7 @@ type server struct {
 	looking   sync.Mutex // held while one service without a policy is looked at
 	importing sync.Mutex // held while one pasted file is translated for a preview
 	fleets    fleets
+	sinces    sinces
 }
 
 // New builds the handler of all pages and of the JSON API.

@@ -19,11 +19,15 @@ import (
 var worlds = map[string]func(*testing.T) http.Handler{
 	"calm":    func(t *testing.T) http.Handler { return newFixture(t).handler(t) },
 	"trouble": newTrouble,
-	"deaf":    func(t *testing.T) http.Handler { return without(t, func(c *web.Config) { c.History = deaf{c.History} }) },
-	"blind":   func(t *testing.T) http.Handler { return without(t, func(c *web.Config) { c.History = blind{} }) },
-	"lost":    func(t *testing.T) http.Handler { return without(t, func(c *web.Config) { c.Records = unread{c.Records} }) },
-	"fresh":   func(t *testing.T) http.Handler { return newFresh(t, nil) },
-	"first":   func(t *testing.T) http.Handler { return newFresh(t, firstPolicy) },
+	"deaf": func(t *testing.T) http.Handler {
+		return without(t, func(c *web.Config) { c.History = deaf{c.History} })
+	},
+	"blind": func(t *testing.T) http.Handler { return without(t, func(c *web.Config) { c.History = blind{} }) },
+	"lost": func(t *testing.T) http.Handler {
+		return without(t, func(c *web.Config) { c.Records = unread{c.Records} })
+	},
+	"fresh": func(t *testing.T) http.Handler { return newFresh(t, nil) },
+	"first": func(t *testing.T) http.Handler { return newFresh(t, firstPolicy) },
 }
 
 func without(t *testing.T, take func(*web.Config)) http.Handler {
@@ -52,6 +56,10 @@ func (blind) StoredEach(context.Context, string, []string, time.Time, time.Time,
 
 func (blind) Counts(context.Context, string, time.Duration, time.Time) ([]rlc.Count, error) {
 	return nil, errAway
+}
+
+func (blind) CountedSince(context.Context, string, time.Duration, time.Time) (time.Time, error) {
+	return time.Time{}, errAway
 }
 
 // firstPolicy is a service that no run has looked at.

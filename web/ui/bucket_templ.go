@@ -95,7 +95,7 @@ func BucketPage(f Frame, v Bucket) templ.Component {
 						return templ_7745c5c3_Err
 					}
 				}
-				templ_7745c5c3_Err = quotas(v.Columns, v.Keys, "Keys of the bucket, req/s").Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = quotas(v.Columns, v.Keys, "Keys of the bucket, req/s", v.Drops).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

@@ -135,7 +135,9 @@ type Overview struct {
 	Low         []ServiceRow
 	LowNote     string
 	Empty       *Empty
-	Overrides   string
+	Counted     string // how far back drops reach: "24 h"
+	Sheets      Pager  // the queue as CSV, all of it as JSON
+	LowRows     Pager  // the rows of Low
 }
 
 // Part is a piece of a sentence: plain, bold, or a link.
@@ -155,6 +157,8 @@ type Task struct {
 // Services is the page /services.
 type Services struct {
 	Count    string
+	Counted  string // how far back drops reach: "24 h"
+	Owner    string // the list is of this owner's; "" for all
 	Verdict  []Part
 	Asof     string
 	Query    string
@@ -171,7 +175,7 @@ type Services struct {
 // ServiceRow is a line of the list of services.
 type ServiceRow struct {
 	Link     Link
-	Owners   string
+	Owners   []Link
 	Chips    []Chip
 	Headroom string
 	Bad      bool
@@ -205,6 +209,8 @@ type Service struct {
 	Tiles       []Tile
 	Chart       *Chart // the last week; nil where no hour is known
 	Until       Time
+	Counted     string // how far back the counts reach: "24 h"
+	Drops       string // heads the column of drops
 	Problems    []string
 	Tabs        Tabs
 	Query       string
@@ -272,6 +278,7 @@ type Bucket struct {
 	Pager       Pager
 	NoHistory   *Empty
 	Keys        []QuotaRow // of a bucket that counts per key, where no key is chosen
+	Drops       string     // heads their column of drops
 	KeysPager   Pager
 	Columns     []Column
 }
@@ -372,7 +379,9 @@ type Shadow struct {
 	More        string
 	Tiles       []Tile
 	Tabs        Tabs
-	Until       Time // when the live counters were read
+	Until       Time   // when the live counters were read
+	Counted     string // how far back they reach, before that time
+	Offered     string // heads their column of requests
 	Live        []LiveRow
 	LiveRest    string // how many quotas are not listed; "" for none
 	LiveCSV     string // the same as a sheet, of all quotas
