@@ -55,6 +55,7 @@ type LoopZone struct {
 	Name    string   `json:"aggregator,omitempty"` // where the zone has several
 	Age     float64  `json:"age_seconds"`          // of its last sum
 	Flagged []string `json:"flagged,omitempty"`    // nodes whose claims were not believed in the last minute
+	Doubted bool     `json:"doubted,omitempty"`    // a claim of its own was not believed in the last minute
 }
 
 // text names the source.
@@ -153,6 +154,10 @@ func (s *server) loopView(v *visit, view *ui.Loop, state *LoopState, page rlc.Pa
 			sign.Level, sign.Soft = "warn", "It closes the loop by itself, on its last share of each limit; the others count its last load."
 		}
 		view.Zones = append(view.Zones, sign)
+		if z.Doubted {
+			view.Zones = append(view.Zones, ui.Sign{Level: "warn", Before: z.text() + " claims more than the controller believes.",
+				Soft: "It is more than twenty times the limit and the other zones; it is let through what is believed and what nobody else uses."})
+		}
 		if len(z.Flagged) > 0 {
 			view.Zones = append(view.Zones, ui.Sign{Level: "warn", Before: z.text() + " does not believe all that it is told by " + strings.Join(z.Flagged, ", ") + ".",
 				Soft: "Each claims far more than the others; it is let through what is believed and what nobody else uses."})

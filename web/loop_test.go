@@ -42,7 +42,7 @@ func someLoop() loopWord {
 			{Service: hostileService, Bucket: hostile[0], Key: "caller=" + hostile[5], Scope: rlc.ScopeGlobal, Offered: 7, Admitted: 7, Nodes: 1, Zones: 1},
 			{Service: "checkout", Bucket: "callers", Key: "caller=search", AsIf: true, Scope: rlc.ScopeGlobal, Limit: &limit, Offered: 800, Admitted: 200, Ratio: .75, Peak: 900, Nodes: 5, Zones: 2},
 		},
-		Zones:   []web.LoopZone{{Zone: "eu-1a", Region: "eu", Age: .2}, {Zone: hostile[4], Age: 61}, {Region: "us"}, {Zone: "us-1", Region: "us", Name: "a2", Flagged: []string{"node-7", hostile[0]}}},
+		Zones:   []web.LoopZone{{Zone: "eu-1a", Region: "eu", Age: .2}, {Zone: hostile[4], Age: 61}, {Region: "us", Doubted: true}, {Zone: "us-1", Region: "us", Name: "a2", Flagged: []string{"node-7", hostile[0]}}},
 		Doubted: &doubted,
 	}}
 }
@@ -51,7 +51,7 @@ func TestTheLoopIsShownWithWhatItDrops(t *testing.T) {
 	h := looped(t, someLoop())
 	w := get(h, "/loop")
 	page := w.Body.String()
-	for _, want := range []string{"3 counters", "75\u00a0%", "800", "200", "zone eu/eu-1a", "0.2\u00a0s", "3 claims of nodes were", "Region us reported", "Aggregator a2 of zone us/us-1", "told by node-7, ", "closes the loop by itself",
+	for _, want := range []string{"3 counters", "75\u00a0%", "800", "200", "zone eu/eu-1a", "0.2\u00a0s", "3 claims of nodes were", "Region us reported", "Aggregator a2 of zone us/us-1", "told by node-7, ", "closes the loop by itself", "Region us claims more than",
 		`href="/services/checkout/buckets/callers?key=caller%3Dsearch"`, `data-mode="shadow"`} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)

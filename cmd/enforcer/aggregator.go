@@ -84,7 +84,7 @@ var (
 	descReportsIgnored = prometheus.NewDesc("rlc_loop_reports_ignored_total",
 		"Reports, or parts of them, that did not count: late or doubled, damaged, beyond the bound on paths.", []string{"reason"}, nil)
 	descClipped = prometheus.NewDesc("rlc_loop_claims_clipped_total",
-		"Claims of one enforcer so far above the others' that they were not believed whole.", nil, nil)
+		"Claims of one enforcer, on a controller of one zone, so far above the others' that they were not believed whole.", nil, nil)
 	descClosed = prometheus.NewDesc("rlc_loop_closed",
 		"1 while the controller is silent and the zone is held to its last share.", nil, nil)
 	descDoubles = prometheus.NewDesc("rlc_loop_doubles_refused_total",

@@ -63,6 +63,7 @@ type Controller struct {
 	repeated time.Duration
 	seq      uint64
 	late     uint64
+	clipped  uint64 // claims of sources that were not believed
 	zones    map[Source]*zone
 	order    []*zone
 	tier     tier
@@ -80,11 +81,12 @@ type zone struct {
 	keeps      map[string]Keep  // decided by the source
 
 	flagged     []string
-	members     int     // nodes that reported to it
-	taken       []Taken // nodes that it has from others
-	takenBefore int     // its nodes that others had when it last spoke
-	left        float64 // part of its last sums that still counts
-	claim       float64 // left while it is silent, else 0
+	clippedAt   time.Duration // when a claim of the source itself was last not believed; 0: never
+	members     int           // nodes that reported to it
+	taken       []Taken       // nodes that it has from others
+	takenBefore int           // its nodes that others had when it last spoke
+	left        float64       // part of its last sums that still counts
+	claim       float64       // left while it is silent, else 0
 }
 
 // NewController makes a controller that has heard nothing.
@@ -130,8 +132,8 @@ func (c *Controller) Sum(s Sum, now time.Duration) {
 	if s.Epoch != z.epoch {
 		// A new aggregator names all it knows; what it does not name is gone.
 		for _, f := range z.flows {
-			f.offered, f.nodes, f.doubted, f.counted = [Classes]float64{}, 0, 0, counted{}
-			clear(f.dropped)
+			f.said, f.nodes, f.saidDoubted, f.counted = [Classes]float64{}, 0, 0, counted{}
+			clear(f.saidDropped)
 		}
 	}
 	z.epoch, z.seq, z.seen = s.Epoch, s.Seq, now
@@ -140,21 +142,29 @@ func (c *Controller) Sum(s Sum, now time.Duration) {
 	for _, k := range s.Keeps {
 		z.keeps[k.Bucket] = saneKeep(k.Keep)
 	}
+	loaded := make([]*flow, len(s.Paths))
 	for i := range s.Paths {
-		c.load(z, &s.Paths[i], now)
+		loaded[i] = c.load(z, &s.Paths[i], now)
+	}
+	c.believe(z, now)
+	for i, f := range loaded {
+		if f != nil {
+			c.count(f, &s.Paths[i], now)
+		}
 	}
 	c.hand(z, s.Taken)
 }
 
-func (c *Controller) load(z *zone, p *PathSum, now time.Duration) {
+// load enters what a source says of a path; nil where that is damaged or too much.
+func (c *Controller) load(z *zone, p *PathSum, now time.Duration) *flow {
 	key := p.Path.Join()
 	f := z.flows[key]
 	if len(p.Path) == 0 || len(p.Path) > MaxPath || len(p.Dropped) != len(p.Path) || f == nil && len(c.tier.flows) >= c.config.MaxPaths {
 		c.late++
-		return
+		return nil
 	}
 	if f == nil {
-		f = &flow{path: slices.Clone(p.Path), dropped: make([]float64, len(p.Path)), busy: now}
+		f = &flow{path: slices.Clone(p.Path), dropped: make([]float64, len(p.Path)), saidDropped: make([]float64, len(p.Path)), busy: now}
 		c.link(z, f)
 		z.flows[key] = f
 		c.tier.add(f)
@@ -163,27 +173,29 @@ func (c *Controller) load(z *zone, p *PathSum, now time.Duration) {
 	if total(p.Offered) > 0 || p.Doubted > 0 {
 		f.busy = now
 	}
-	f.nodes, f.doubted = max(p.Nodes, 0), sane(p.Doubted)
+	f.nodes, f.saidDoubted = max(p.Nodes, 0), sane(p.Doubted)
 	for i := range p.Offered {
-		f.offered[i] = sane(p.Offered[i])
+		f.said[i] = sane(p.Offered[i])
 	}
 	for i := range p.Dropped {
-		f.dropped[i] = sane(p.Dropped[i])
+		f.saidDropped[i] = sane(p.Dropped[i])
 	}
-	c.count(f, key, counted{sane(p.Counted), sane(p.Spans)}, now)
+	return f
 }
 
 // count enters what a flow has counted since it last told into the peaks of its
 // buckets, of an outer one what the inner ones leave.
-func (c *Controller) count(f *flow, key string, told counted, now time.Duration) {
-	fresh := told.since(f.counted)
+func (c *Controller) count(f *flow, s *PathSum, now time.Duration) {
+	told := counted{sane(s.Counted), sane(s.Spans)}
+	fresh, trust := told.since(f.counted), f.trust()
+	fresh.requests, fresh.spans = fresh.requests*trust, fresh.spans*trust
 	offered := total(f.offered)
 	if f.counted == (counted{}) && fresh.requests > offered*fresh.span() {
 		// Its source counts for longer than this controller listens.
 		fresh = counted{offered * fresh.span(), offered * fresh.span() * fresh.span()}
 	}
 	f.counted = told
-	c.upward.count(key, fresh)
+	c.upward.count(s.Path.Join(), fresh)
 	to := c.config.Minute + now
 	from := to - time.Duration(fresh.span()*float64(time.Second))
 	through := f.offered
@@ -293,7 +305,7 @@ func (c *Controller) forget(now time.Duration) {
 	idle := map[*flow]bool{}
 	for _, z := range c.order {
 		for key, f := range z.flows {
-			if total(f.offered)+f.doubted == 0 && now-f.busy > forgetAfter {
+			if total(f.said)+f.saidDoubted == 0 && now-f.busy > forgetAfter {
 				idle[f] = true
 				delete(z.flows, key)
 			}
@@ -433,6 +445,7 @@ func (c *Controller) directive(k *cell, p *part, z *zone, now time.Duration) Dir
 			d.Spare = g.Spare * p.doubted / k.doubted
 		}
 	}
+	p.scale(&d)
 	return d
 }
 
@@ -456,49 +469,4 @@ func (c *Controller) surveyed(now time.Duration) bool {
 		}
 	}
 	return true
-}
-
-// BucketState is one bucket as the controller sees it.
-type BucketState struct {
-	Bucket   string
-	Area     Place // what its scope leaves empty is empty
-	Scope    Scope
-	Limit    float64 // requests/s; meaningless where None
-	None     bool
-	Offered  [Classes]float64 // requests/s, after the buckets inside it
-	Admitted float64
-	Keep     Keep
-	Nodes    int
-	Zones    int
-	Peak     float64 // most requests in one second of the last clock minute that is over
-}
-
-// ZoneState is one source as the controller sees it.
-type ZoneState struct {
-	Source
-	Age     time.Duration // since its last sum
-	Members int           // nodes that report to it
-	Flagged []string      // nodes whose claims were not believed in the last minute
-	Left    float64       // part of its last sums that still counts, 1 while it speaks
-}
-
-// State lists buckets and zones, in the order they appeared.
-func (c *Controller) State(now time.Duration) (buckets []BucketState, zones []ZoneState) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, k := range c.tier.order {
-		buckets = append(buckets, BucketState{Bucket: k.bucket, Area: k.area, Scope: k.scope, Limit: k.limit, None: k.none,
-			Offered: k.offered, Admitted: k.admitted, Keep: k.keep, Nodes: k.nodes, Zones: k.zones(), Peak: k.peak.last(c.config.Minute + now)})
-	}
-	for _, z := range c.order {
-		zones = append(zones, ZoneState{z.Source, now - z.seen, z.members, z.flagged, z.left})
-	}
-	return buckets, zones
-}
-
-// Late is how many sums came late, twice or damaged.
-func (c *Controller) Late() uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.late
 }

@@ -122,7 +122,8 @@ func (n *node) place(list []PathReport) *nodePath {
 // and never beyond twenty times that mean. A claim that is more than twenty times
 // both the mean and the limit is broken, and believed 3 % of what the others are
 // offered. A hundredth of the limit and ten requests a report are always believed.
-// See docs/adr/0009.
+// Who is alone on a path is compared with those on others below the same limit, and
+// only what is broken is not believed. See docs/adr/0009.
 func (a *Aggregator) believe(n *node, np *nodePath, claim, span float64) (believed float64, flag bool) {
 	np.broken = 0
 	if claim*span <= clipRequests {
@@ -132,7 +133,7 @@ func (a *Aggregator) believe(n *node, np *nodePath, claim, span float64) (believ
 		return min(claim, maxClaim), claim > maxClaim
 	}
 	o := np.others()
-	if o.load+claim <= clipRoom*o.limit {
+	if o.load+claim <= clipRoom*o.limit || o.elsewhere && !o.broken(claim) {
 		return claim, false
 	}
 	most := max(o.most(claim), clipRequests/span)
@@ -147,6 +148,7 @@ type others struct {
 	nodes      int
 	load, mean float64 // requests/s; the mean is that of all but one, which may idle
 	limit      float64 // of the path's first bucket that has one; 0: none is known
+	elsewhere  bool    // none of them is on the path itself, but on others below that limit
 }
 
 // broken reports whether so much can only be a mistake or a lie.
@@ -196,6 +198,11 @@ func (np *nodePath) others() (o others) {
 				o.nodes, o.load = g.Nodes-1, max(o.load, rest)
 				o.mean = max(o.mean, rest/float64(max(o.nodes-1, 1)))
 			}
+		}
+		if all := p.union() - 1; o.nodes == 0 && all > 0 {
+			o.elsewhere = true
+			o.nodes, o.load = all, max(total(p.offered)-float64(own)/milliRequests, 0)
+			o.mean = o.load / float64(max(o.nodes-1, 1))
 		}
 		break
 	}

@@ -126,12 +126,12 @@ func (z *zone) shrink(left float64) {
 // scale leaves a part of a flow.
 func (f *flow) scale(by float64) {
 	f.nodes = int(float64(f.nodes)*by + 0.5)
-	f.doubted *= by
-	for c := range f.offered {
-		f.offered[c] *= by
+	f.saidDoubted, f.doubted = f.saidDoubted*by, f.doubted*by
+	for c := range f.said {
+		f.said[c], f.offered[c] = f.said[c]*by, f.offered[c]*by
 	}
-	for i := range f.dropped {
-		f.dropped[i] *= by
+	for i := range f.saidDropped {
+		f.saidDropped[i], f.dropped[i] = f.saidDropped[i]*by, f.dropped[i]*by
 	}
 }
 

@@ -65,6 +65,10 @@ type part struct {
 	nodes    int  // of the path that most of its nodes carry
 	across   int  // of all of its paths, those on several counted several times
 	members  *int // all nodes of the source; nil or 0: not known
+
+	// A controller's: what the source claims on the paths whose first limit this is,
+	// requests/s, and which part of it is believed, 1 for all; 0: not judged yet.
+	said, trusted float64
 }
 
 // union bounds the nodes that carry the bucket on any path: as many as there are,
@@ -88,6 +92,11 @@ type flow struct {
 	counted counted       // as was last told; a controller's
 	busy    time.Duration // when it last was offered anything; a controller's
 	gone    bool          // no longer part of the tier
+
+	// A controller's: what its source said; above is what of it is believed.
+	said        [Classes]float64
+	saidDropped []float64
+	saidDoubted float64
 
 	through [Classes]float64 // what is left of offered while a step climbs
 	next    int
@@ -219,7 +228,7 @@ func (f *flow) climb(level int) {
 			p.offered[c] += f.through[c]
 		}
 		p.admitted += f.below
-		if f.next == 0 {
+		if f.doubted > 0 && p == f.limited() {
 			p.doubted += f.doubted
 		}
 		p.nodes = max(p.nodes, f.nodes)

@@ -174,12 +174,13 @@ func (a *Aggregator) For(name string, d Directives) Directives {
 func (a *Aggregator) scale(n *node, d Directives) Directives {
 	copied := false
 	for _, np := range n.order {
-		if np.believe >= np.claim {
+		limited := np.path.limited()
+		if np.believe >= np.claim || limited == nil {
 			continue
 		}
 		for i := range d.List {
 			v := &d.List[i]
-			if v.Bucket != np.path.path[0] || v.None {
+			if v.Bucket != limited.cell.bucket || v.None {
 				continue
 			}
 			if !copied {
@@ -187,7 +188,7 @@ func (a *Aggregator) scale(n *node, d Directives) Directives {
 				v, copied = &d.List[i], true
 			}
 			spare := 0.0
-			if all := a.tier.cells[cellName{v.Bucket, a.config.Place}].parts[0].doubted * milliRequests; all > 0 {
+			if all := limited.doubted * milliRequests; all > 0 {
 				spare = v.Spare * min(float64(np.doubt)/all, 1)
 			}
 			for c := range v.Keep {

@@ -40,6 +40,7 @@ type Zone struct {
 	Name    string   `json:"aggregator,omitempty"` // where the zone has several, or a certificate names it
 	Age     float64  `json:"age_seconds"`          // of its last sum
 	Flagged []string `json:"flagged,omitempty"`    // nodes whose claims were not believed in the last minute, at most loop.MaxFlagged
+	Doubted bool     `json:"doubted,omitempty"`    // a claim of its own was not believed in the last minute
 }
 
 // Of puts a controller's state in words.
@@ -60,7 +61,7 @@ func Of(buckets []loop.BucketState, zones []loop.ZoneState) State {
 		out.Buckets = append(out.Buckets, v)
 	}
 	for _, z := range zones {
-		out.Zones = append(out.Zones, Zone{z.Zone, z.Region, z.Known(), z.Age.Seconds(), z.Flagged})
+		out.Zones = append(out.Zones, Zone{z.Zone, z.Region, z.Known(), z.Age.Seconds(), z.Flagged, z.Doubted})
 	}
 	return out
 }

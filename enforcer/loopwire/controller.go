@@ -275,11 +275,12 @@ type ControllerStats struct {
 	Late        uint64 // sums that came late, twice or damaged
 	DownDropped uint64 // directives that waited too long for a slow reader
 	Doubles     uint64 // streams refused because another process of the same name was heard
+	Clipped     uint64 // claims of sources so far above the others' that they were not believed whole
 }
 
 // Stats returns counts.
 func (c *Controller) Stats() ControllerStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return ControllerStats{Connected: len(c.zones), Parent: c.above != nil && c.above.up.up.Load(), Late: c.ctl.Late(), DownDropped: c.dropped.Load(), Doubles: c.doubles.count.Load()}
+	return ControllerStats{Connected: len(c.zones), Parent: c.above != nil && c.above.up.up.Load(), Late: c.ctl.Late(), DownDropped: c.dropped.Load(), Doubles: c.doubles.count.Load(), Clipped: c.ctl.Clipped()}
 }
