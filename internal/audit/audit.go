@@ -17,7 +17,6 @@ import (
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/enforcer/gcra"
 	"github.com/openrlc/rlc/enforcer/match"
-	"github.com/openrlc/rlc/internal/backtest"
 	"github.com/openrlc/rlc/policies"
 )
 
@@ -26,9 +25,9 @@ type Verdict string
 
 // The verdicts, gravest first.
 const (
-	TooTight Verdict = "too tight"        // it would have dropped requests
+	TooTight Verdict = "too tight"        // it would have dropped requests that count
 	None     Verdict = "none"             // traffic that no limit counts
-	Nothing  Verdict = "protects nothing" // the rate is more than Loose times the peak
+	Nothing  Verdict = "protects nothing" // the rate is more than rlc.FitMost times the peak that counts
 	Fine     Verdict = "fine"             //
 	Unknown  Verdict = "unknown"          // no traffic was seen, or history cannot be believed
 )
@@ -37,9 +36,6 @@ const (
 func Verdicts() []Verdict { return []Verdict{TooTight, None, Nothing, Fine, Unknown} }
 
 const (
-	// Loose is how many times the peak a rate may be before it protects nothing:
-	// a caller that triples is then not held.
-	Loose = 3
 	// atLimit is the share of a rate from which a peak may have been cut by the
 	// limit itself, where history holds admitted traffic only.
 	atLimit = 0.95
@@ -57,13 +53,16 @@ type Row struct {
 	Verdict   Verdict    `json:"verdict"`
 	Limit     *rlc.Limit `json:"limit"` // today's; nil for none
 	Window    string     `json:"window,omitempty"`
-	Peak      *rlc.Peak  `json:"peak"` // the highest step; nil where no traffic was seen
+	Highest   *rlc.Peak  `json:"highest_step"` // nothing left out; nil where no traffic was seen
+	Peak      *rlc.Peak  `json:"peak"`         // the peak that counts: without what the historical policy leaves out; nil where unknown
 	Requests  float64    `json:"requests"`
 	Drops     float64    `json:"drops"`
+	LeftOut   float64    `json:"drops_left_out"`     // of Drops, in hours that the policy leaves out
 	AtLeast   bool       `json:"at_least,omitempty"` // drops is a lower bound
 	Episodes  int        `json:"episodes"`
 	Days      float64    `json:"days"`      // with data
 	Suggested *rlc.Limit `json:"suggested"` // by the historical policy; nil where it abstains
+	Fits      *bool      `json:"fits"`      // rlc.Fits of a quota's rate and Peak; nil for a cap, and where one is unknown
 	Detail    string     `json:"detail"`
 }
 
@@ -200,8 +199,8 @@ func (s *Subject) Row(ctx context.Context, x rlc.Series, now time.Time) (row Row
 	for _, hour := range x.History.Hours {
 		present += hour.Present
 		row.Requests += float64(hour.Mean) * float64(hour.Present) * x.History.Step.Seconds()
-		if row.Peak == nil || hour.Max > row.Peak.Rate {
-			row.Peak = &rlc.Peak{Rate: hour.Max, At: hour.Start}
+		if row.Highest == nil || hour.Max > row.Highest.Rate {
+			row.Highest = &rlc.Peak{Rate: hour.Max, At: hour.Start}
 		}
 	}
 	row.Days = float64(present) * x.History.Step.Hours() / 24
@@ -209,11 +208,12 @@ func (s *Subject) Row(ctx context.Context, x rlc.Series, now time.Time) (row Row
 		row.Verdict, row.Detail = Unknown, x.History.Problems[p].Rule+": "+x.History.Problems[p].Detail
 		return row, true, nil
 	}
-	if row.Peak == nil || row.Requests == 0 {
+	if row.Highest == nil || row.Requests == 0 {
 		row.Verdict, row.Detail = Unknown, "no traffic was seen"
 		return row, limited, nil
 	}
-	if row.Suggested, err = s.suggest(ctx, x, now); err != nil {
+	est, err := s.estimate(ctx, &row, x, now)
+	if err != nil {
 		return Row{}, false, err
 	}
 	if !limited {
@@ -223,48 +223,27 @@ func (s *Subject) Row(ctx context.Context, x rlc.Series, now time.Time) (row Row
 		}
 		return row, true, nil
 	}
-	s.judge(&row, x.History, h)
+	s.judge(&row, x.History, h, est)
 	return row, true, nil
 }
 
-func (s *Subject) judge(row *Row, history rlc.History, h held) {
-	b := backtest.FromHistory(history, h.limit)
-	if h.window != nil {
-		b = backtest.FromHistoryCounted(history, *h.window)
-	}
-	row.Drops, row.AtLeast, row.Episodes = b.Drops, b.AtLeast && b.Drops > 0, len(b.Episodes)
-	rate, peak := float64(h.limit.Rate), float64(row.Peak.Rate)
-	switch {
-	case b.Drops > 0:
-		row.Verdict, row.Detail = TooTight, fmt.Sprintf("would have dropped %s%.0f requests (%.3g %%)", atLeast(row.AtLeast), b.Drops, 100*float64(b.Share))
-	case rate > Loose*peak:
-		row.Verdict, row.Detail = Nothing, fmt.Sprintf("the limit is %.3g times the peak", rate/peak)
-	case peak > atLimit*rate:
-		row.Verdict, row.Detail = Fine, "the peak is at the limit: where history holds only what was admitted, it may have been cut"
-	default:
-		row.Verdict, row.Detail = Fine, fmt.Sprintf("the limit is %.3g times the peak", rate/peak)
-	}
-}
-
-func atLeast(b bool) string {
-	if b {
-		return "at least "
-	}
-	return ""
-}
-
-// suggest is what the historical policy would make of a series, with its usual
-// guards; nil where it abstains.
-func (s *Subject) suggest(ctx context.Context, x rlc.Series, now time.Time) (*rlc.Limit, error) {
+// estimate fills in what the historical policy makes of a series with its usual
+// guards: the peak that counts and, unless it abstains, a limit.
+func (s *Subject) estimate(ctx context.Context, row *Row, x rlc.Series, now time.Time) (rlc.Estimate, error) {
 	in := rlc.Input{Service: s.Service.Name, Bucket: x.Bucket, Key: x.Key, Now: now, History: x.History, Exclude: s.Service.Exclude}
 	est, err := s.policy.Propose(ctx, in)
 	if err != nil && !errors.Is(err, rlc.ErrAbstain) {
-		return nil, fmt.Errorf("estimate %s: %w", rlc.QuotaID(x.Bucket, x.Key), err)
+		return est, fmt.Errorf("estimate %s: %w", rlc.QuotaID(x.Bucket, x.Key), err)
 	}
 	c := policies.Guard(policies.Evidence{
 		Service: s.Service.Name, Bucket: x.Bucket, Key: x.Key, Now: now, History: x.History, Exclude: s.Service.Exclude, Guards: rlc.DefaultGuards(),
 	}, est, err)
-	return c.New, nil
+	row.Suggested = c.New
+	if est.Peak.Rate > 0 {
+		peak := est.Peak
+		row.Peak = &peak
+	}
+	return est, nil
 }
 
 // Unseen are the limits that no series was there for, sorted: call it after the

@@ -54,7 +54,7 @@ func TestEveryLimitGetsItsVerdict(t *testing.T) {
 			t.Fatal(caller, ok, err)
 		}
 		got[caller] = fmt.Sprintf("%s %.0f", row.Verdict, row.Drops)
-		if row.Suggested == nil || row.Suggested.Rate < 20 || row.Peak.Rate != 20 || row.Days != 28 {
+		if row.Suggested == nil || row.Suggested.Rate < 20 || row.Peak.Rate != 20 || row.Highest.Rate != 20 || row.Days != 28 {
 			t.Errorf("%s: %+v", caller, row)
 		}
 		table.Add(row)
@@ -81,6 +81,10 @@ func TestEveryLimitGetsItsVerdict(t *testing.T) {
 	table.Until, table.From = now, now.Add(-28*24*time.Hour)
 	if s := table.Summary(); s != "6 limits and callers over 28 days: 1 too tight, 1 none, 1 protects nothing, 2 fine, 1 unknown." {
 		t.Error(s)
+	}
+	// Peak 20: fits are 26 to 60, with a part in a thousand of rounding.
+	if want := "1 of 4 limits lie at 1.3 to 3 times the peak that counts, as the scorecard has it; caps are not among them."; table.notes()[0] != want {
+		t.Errorf("%v, want %s", table.notes(), want)
 	}
 }
 

@@ -22,6 +22,8 @@ type Table struct {
 	From    time.Time       `json:"from"`
 	Until   time.Time       `json:"until"`
 	Totals  map[Verdict]int `json:"totals"`
+	Known   int             `json:"limits_known"`   // quotas whose peak that counts is known
+	Fitting int             `json:"limits_fitting"` // of them, those that fit: see rlc.Fits
 	Rows    []Row           `json:"rows"`
 	Omitted int             `json:"rows_omitted,omitempty"`
 	Notes   []string        `json:"notes"`
@@ -33,6 +35,11 @@ func (t *Table) Add(r Row) {
 		t.Totals = map[Verdict]int{}
 	}
 	t.Totals[r.Verdict]++
+	if r.Fits != nil {
+		if t.Known++; *r.Fits {
+			t.Fitting++
+		}
+	}
 	if len(t.Rows) >= MaxRows {
 		t.Omitted++
 		return
@@ -59,22 +66,33 @@ func (t *Table) Summary() string {
 	return fmt.Sprintf("%d limits and callers over %.0f days: %s.", total, t.Until.Sub(t.From).Hours()/24, strings.Join(parts, ", "))
 }
 
-var columns = []string{"VERDICT", "SERVICE", "BUCKET", "KEY", "LIMIT", "PEAK", "DROPS", "SUGGESTED", "WHY"}
+var columns = []string{"VERDICT", "SERVICE", "BUCKET", "KEY", "LIMIT", "PEAK THAT COUNTS", "HIGHEST STEP", "DROPS", "SUGGESTED", "WHY"}
 
 // cells are a row for people.
 func (r Row) cells() []string {
-	peak, drops := "–", "–"
-	if r.Peak != nil {
-		peak = fmt.Sprintf("%.4g/s", float64(r.Peak.Rate))
-	}
-	if r.Limit != nil && r.Peak != nil {
+	drops := "–"
+	if r.Limit != nil && r.Highest != nil {
 		drops = atLeast(r.AtLeast) + strconv.FormatFloat(r.Drops, 'f', 0, 64)
 	}
 	limit := limitText(r.Limit)
 	if r.Window != "" {
 		limit = r.Window
 	}
-	return []string{string(r.Verdict), r.Service, r.Bucket, r.Key.String(), limit, peak, drops, limitText(r.Suggested), r.Detail}
+	return []string{string(r.Verdict), r.Service, r.Bucket, r.Key.String(), limit, peakText(r.Peak), peakText(r.Highest), drops, limitText(r.Suggested), r.Detail}
+}
+
+func atLeast(b bool) string {
+	if b {
+		return "at least "
+	}
+	return ""
+}
+
+func peakText(p *rlc.Peak) string {
+	if p == nil {
+		return "–"
+	}
+	return fmt.Sprintf("%.4g/s", float64(p.Rate))
 }
 
 func limitText(l *rlc.Limit) string {
@@ -109,6 +127,9 @@ func (t *Table) WriteText(w io.Writer) error {
 // notes are the table's own and what was left out.
 func (t *Table) notes() []string {
 	notes := slices.Clone(t.Notes)
+	if t.Known > 0 {
+		notes = append(notes, fmt.Sprintf("%d of %d limits lie at %g to %g times the peak that counts, as the scorecard has it; caps are not among them.", t.Fitting, t.Known, rlc.FitLeast, rlc.FitMost))
+	}
 	if t.Omitted > 0 {
 		notes = append(notes, fmt.Sprintf("%d rows beyond %d are counted but not listed", t.Omitted, MaxRows))
 	}
@@ -128,22 +149,27 @@ func printable(s string) string {
 // for a formula begins with a quote.
 func (t *Table) WriteCSV(w io.Writer) error {
 	c := csv.NewWriter(w)
-	c.Write([]string{"verdict", "service", "bucket", "key", "rate", "burst", "window", "peak", "peak_at", "requests", "drops", "at_least", "days", "suggested_rate", "suggested_burst", "why"})
+	c.Write([]string{"verdict", "service", "bucket", "key", "rate", "burst", "window", "peak", "peak_at", "highest_step", "highest_step_at", "requests", "drops", "drops_left_out", "at_least", "days", "suggested_rate", "suggested_burst", "why"})
 	for _, r := range t.Rows {
 		rate, burst := numbers(r.Limit)
 		suggested, size := numbers(r.Suggested)
-		peak, at := "", ""
-		if r.Peak != nil {
-			peak, at = number(float64(r.Peak.Rate)), r.Peak.At.UTC().Format(time.RFC3339)
-		}
+		peak, at := peakCells(r.Peak)
+		highest, highestAt := peakCells(r.Highest)
 		c.Write([]string{
-			string(r.Verdict), cell(r.Service), cell(r.Bucket), cell(r.Key.String()), rate, burst, cell(r.Window), peak, at,
-			strconv.FormatFloat(r.Requests, 'f', 0, 64), strconv.FormatFloat(r.Drops, 'f', 0, 64), strconv.FormatBool(r.AtLeast),
+			string(r.Verdict), cell(r.Service), cell(r.Bucket), cell(r.Key.String()), rate, burst, cell(r.Window), peak, at, highest, highestAt,
+			strconv.FormatFloat(r.Requests, 'f', 0, 64), strconv.FormatFloat(r.Drops, 'f', 0, 64), strconv.FormatFloat(r.LeftOut, 'f', 0, 64), strconv.FormatBool(r.AtLeast),
 			strconv.FormatFloat(r.Days, 'f', 2, 64), suggested, size, cell(r.Detail),
 		})
 	}
 	c.Flush()
 	return c.Error()
+}
+
+func peakCells(p *rlc.Peak) (rate, at string) {
+	if p == nil {
+		return "", ""
+	}
+	return number(float64(p.Rate)), p.At.UTC().Format(time.RFC3339)
 }
 
 func numbers(l *rlc.Limit) (rate, burst string) {
@@ -182,7 +208,7 @@ func (t *Table) WriteHTML(w io.Writer) error {
 		Says     []string
 		Columns  []string
 		Lines    []line
-	}{Table: t, Sentence: t.Summary(), Says: t.notes(), Columns: []string{"Verdict", "Service", "Bucket", "Key", "Limit", "Peak", "Drops", "Suggested", "Why"}}
+	}{Table: t, Sentence: t.Summary(), Says: t.notes(), Columns: []string{"Verdict", "Service", "Bucket", "Key", "Limit", "Peak that counts", "Highest step", "Drops", "Suggested", "Why"}}
 	for _, r := range t.Rows {
 		view.Lines = append(view.Lines, line{classes[r.Verdict], r.cells()})
 	}
