@@ -56,13 +56,23 @@ func (e *Enforcer) Headers(h http.Header, service string, d Decision) {
 	f.set(h, string(b))
 }
 
-// link is the Link field's value: the page that explains the bucket.
+// link is the Link field's value: the page that explains the bucket. What
+// stands in a bucket's place has none: an override is explained where overrides
+// stand, and what no bucket matches where the policy says so.
 func (e *Enforcer) link(service string, d Decision) string {
-	page := strings.TrimSuffix(e.config.PagesURL, "/") + "/services/" + url.PathEscape(service) + "/buckets/" + url.PathEscape(d.Bucket)
-	if len(d.Key) > 0 {
-		page += "?key=" + url.QueryEscape(d.Key.String())
+	page := "/services/" + url.PathEscape(service)
+	switch {
+	case d.Bucket == Overridden:
+		page = "/emergency"
+	case d.Bucket == Unmatched:
+		page += "/policy"
+	default:
+		page += "/buckets/" + url.PathEscape(d.Bucket)
+		if len(d.Key) > 0 {
+			page += "?key=" + url.QueryEscape(d.Key.String())
+		}
 	}
-	return "<" + page + `>; rel="help"`
+	return "<" + strings.TrimSuffix(e.config.PagesURL, "/") + page + `>; rel="help"`
 }
 
 // hour is the longest that a client is told to wait, in seconds.

@@ -395,3 +395,21 @@ func TestHostileNamesAreInertInHeadersAndMetrics(t *testing.T) {
 		}
 	}
 }
+
+// What a refusal links to is a page that exists: what stands in a bucket's place
+// has none of its own.
+func TestARefusalLinksToThePageThatExplainsIt(t *testing.T) {
+	e, _ := start(t, enforcer.Config{PagesURL: "https://rlc.example"})
+	load(t, e, snap(1, policy("s", "buckets:\n  - {name: b, match: {caller: known}}\nunmatched: {mode: enforce, limit: "+twoADay+"}\n")))
+	check := `{"service":"s","attributes":{"caller":"x"}}`
+	for range 2 {
+		call(e, "POST", "/v1/check", check)
+	}
+	if got := call(e, "POST", "/v1/check", check).Header().Get("Link"); got != `<https://rlc.example/services/s/policy>; rel="help"` {
+		t.Errorf("what no bucket matches links to %s", got)
+	}
+	overlay(t, e, 1, override("o1", func(o *enforcer.Override) { o.Match = map[string]enforcer.Pattern{"caller": {"x"}} }))
+	if got := call(e, "POST", "/v1/check", check).Header().Get("Link"); got != `<https://rlc.example/emergency>; rel="help"` {
+		t.Errorf("an override links to %s", got)
+	}
+}

@@ -52,8 +52,9 @@ func (s *server) emergency(v *visit) error {
 	for _, o := range s.Overrides.Overrides() {
 		view.Standing = append(view.Standing, s.overrideRow(v, o))
 	}
-	view.Zones = s.zoneSigns(len(view.Standing) > 0)
-	view.Switches = switchRows(s.Overrides.Switches())
+	switches := s.Overrides.Switches()
+	view.Zones = s.zoneSigns(len(view.Standing) > 0 || slices.ContainsFunc(switches, func(k rlc.KillSwitch) bool { return k.On }))
+	view.Switches = switchRows(switches)
 	view.NoRecent = "There has been no override yet."
 	log, total, err := s.Records.OverrideLog(v.ctx(), page)
 	switch {
@@ -156,6 +157,9 @@ func (s *server) zoneSigns(standing bool) (out []ui.Sign) {
 	}
 	if len(out) == 0 {
 		out = []ui.Sign{{Level: "warn", Before: "No enforcer has been heard of yet"}}
+	}
+	if s.Alone {
+		out = append(out, s.reachSign())
 	}
 	return out
 }
@@ -285,6 +289,9 @@ func (s *server) previewOf(v *visit, o rlc.Override) ui.Preview {
 	say("It ends at ")
 	bold(v.timeAs(o.Until, "15:04 MST on 2 January").Text)
 	say(".")
+	if s.Alone {
+		say(" Mind: " + s.reach() + ".")
+	}
 	for _, a := range e.Affected[:min(len(e.Affected), mostAffected)] {
 		row := ui.AffectedRow{Quota: ui.Link{Text: rlc.QuotaID(a.Bucket, a.Key), URL: bucketURL(o.Service, a.Bucket, a.Key)}, Rate: rate(a.Rate) + " req/s"}
 		if strings.HasPrefix(a.Bucket, "__") {

@@ -282,7 +282,7 @@ func (s *server) apiSetOverride(v *visit) error {
 		return err
 	}
 	out := s.overrideJSON(o)
-	if text := s.preview(v.ctx(), o).Warning; text != "" {
+	if text := warnings(s.preview(v.ctx(), o).Warning, s.reach()); text != "" {
 		out["warning"] = text
 	}
 	return answer(v, http.StatusCreated, out)
@@ -343,7 +343,7 @@ func (s *server) apiSetSwitch(v *visit) error {
 	if err := s.Overrides.SetSwitch(v.ctx(), v.r.PathValue("switch"), *in.On, v.who.name, reason); err != nil {
 		return err
 	}
-	return s.apiSwitches(v)
+	return answer(v, http.StatusOK, object{"switches": s.Overrides.Switches(), "warning": orNull(s.reach())})
 }
 
 // unavailable reports whether the records cannot be reached.

@@ -124,7 +124,7 @@ func (s *server) state(v *visit, last, whole *rlc.Run, h home) []ui.Sign {
 	if n := brokenCount(desired); n > 0 {
 		say = append(say, ui.Sign{Level: "bad", Before: plural(n, "service has", "services have") + " a policy that cannot be read; what is in force stays"})
 	}
-	say = append(say, syncSign(commit, version, live != nil, s.Truths.Acks()), s.overrideSign(v))
+	say = append(say, s.syncSign(commit, version, live != nil, s.Truths.Acks()), s.overrideSign(v))
 	if last != nil {
 		say = append(say, heldSign(h.waits))
 	}
@@ -406,7 +406,7 @@ func runLevel(r rlc.Result) string {
 }
 
 // syncSign compares what is desired with what enforcers acknowledged.
-func syncSign(commit rlc.Commit, live rlc.Version, some bool, acks []rlc.Ack) ui.Sign {
+func (s *server) syncSign(commit rlc.Commit, live rlc.Version, some bool, acks []rlc.Ack) ui.Sign {
 	in, refused := 0, ""
 	for _, a := range acks {
 		if a.Version.Compare(commit.Version) >= 0 {
@@ -430,7 +430,7 @@ func syncSign(commit rlc.Commit, live rlc.Version, some bool, acks []rlc.Ack) ui
 	case !some || live.Compare(commit.Version) < 0:
 		return ui.Sign{Level: "warn", Before: fmt.Sprintf("Live is behind desired: the base branch is at %s", commit.Version)}
 	}
-	return ui.Sign{Level: "good", Before: fmt.Sprintf("Live equals desired: snapshot %s", live), Soft: "on " + plural(len(acks), "enforcer", "enforcers")}
+	return ui.Sign{Level: "good", Before: fmt.Sprintf("Live equals desired: snapshot %s", live), Soft: s.reporting(len(acks))}
 }
 
 // dropSign names who dropped most in a day. rows are sorted, the most first.

@@ -41,7 +41,7 @@ func (s *server) services(v *visit) error {
 	acks := s.Truths.Acks()
 	commit, _ := s.Truths.Desired()
 	version, live := s.Truths.Live()
-	sync := syncSign(commit, version, live != nil, acks)
+	sync := s.syncSign(commit, version, live != nil, acks)
 	short := ui.Sign{Level: sync.Level, After: syncShort(commit, version, live != nil, acks)}
 	age, over := s.counting(v, ""), s.overriddenServices()
 	view := ui.Services{

@@ -105,6 +105,7 @@ type Config struct {
 	Provider   Provider         // nil: nobody signs in but by token
 	Proxy      Proxy            // nil: no header says who asks
 	Access     Access           // who may do what, beside the owners of services
+	Alone      bool             // no enforcer but the one of this process hears of snapshots, overrides and switches
 	Secure     bool             // browsers reach this server by TLS, whatever this process sees
 	Loop       Loop             // nil: no controller of a loop to ask
 	Hook       Hook             // what the forge may send; the zero value is off

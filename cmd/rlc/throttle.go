@@ -103,7 +103,8 @@ func throttleCommand() *cobra.Command {
 		Use:   "throttle SERVICE",
 		Short: "Put an emergency limit in force, for a while",
 		Long: `Limits, thins out, blocks or lifts what a service is sent, until a fixed time: in
-the enforcers within seconds, without a commit. It works while git, Prometheus
+the enforcers within seconds, without a commit; those that follow a folder hear of
+none. It works while git, Prometheus
 and the database are away. "*" is every service. --dry-run only says what it
 would do. "rlc lift ID" ends it.`,
 		Example: "  rlc throttle geo --caller trip-planner --rate 500 --ttl 30m --reason \"INC-947 retry storm\"\n  rlc throttle geo --match 'tenant=acme*' --drop 0.4 --ttl 1h --reason INC-947\n  rlc throttle geo --caller trip-planner --block --ttl 15m --reason INC-947",
@@ -216,6 +217,7 @@ SIGUSR2 (all-to-shadow).`,
 					Actor  string `json:"actor"`
 					Reason string `json:"reason"`
 				} `json:"switches"`
+				Warning string `json:"warning"`
 			}
 			method, path, body := http.MethodGet, "/api/v1/switches", map[string]any(nil)
 			if len(args) > 0 {
@@ -231,6 +233,9 @@ SIGUSR2 (all-to-shadow).`,
 			}
 			if err := dial(c).do(c.Context(), method, path, nil, in, &out); err != nil {
 				return err
+			}
+			if out.Warning != "" {
+				fmt.Fprintln(c.ErrOrStderr(), "warning: "+out.Warning)
 			}
 			for _, s := range out.Switches {
 				state := "off"

@@ -20,7 +20,8 @@ import (
 // Config names the source: Dir or Redis, exactly one.
 type Config struct {
 	// Dir is a folder with a checkout of the config repository. It is read
-	// every second, and believed once it has stayed the same for 0.2 s.
+	// every second, and believed once it has stayed the same for 0.2 s. No
+	// override and no switch of the server comes by a folder.
 	Dir string
 	// RemovedBy answers for a folder that lacks much of what is in force; ""
 	// refuses it.

@@ -41,7 +41,7 @@ func (a *App) admit(token string) error {
 		Records: a.Records.Pages(), Truths: a, History: a.History, Acts: a, Status: a, Overrides: a, Merging: a, Loop: a, Rollouts: a, Onboarding: a, Imports: a, Files: a, Settings: a,
 		Token: token, Hook: a.hook(),
 		Metrics: promhttp.HandlerFor(a.Registry, promhttp.HandlerOpts{}),
-		Log:     a.log, Now: time.Now,
+		Log:     a.log, Now: time.Now, Alone: !a.overRedis(),
 	}
 	if err := a.people(&c); err != nil {
 		return err
