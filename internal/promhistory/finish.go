@@ -39,10 +39,14 @@ func (rd *reading) fold(ctx context.Context) error {
 		}
 		for first := 0; first < len(s.rates); first += hour {
 			values := s.rates[first:min(first+hour, len(s.rates))]
+			for i, v := range values {
+				values[i] = cut(v)
+			}
 			h := s.today.Add(time.Duration(d.first+first)*rd.step, rd.step, values)
 			if h == nil {
 				continue
 			}
+			h.Mean = rlc.Rate(cut(float64(h.Mean)))
 			rd.annotate(h, d.first+first, values)
 			for i := len(values) - 1; i >= 0; i-- {
 				if valid(values[i]) {
@@ -54,6 +58,14 @@ func (rd *reading) fold(ctx context.Context) error {
 		rd.release(s)
 	}
 	return nil
+}
+
+// cut leaves of a rate the digits that a float32 has, seven, and never makes it
+// more: what is recorded of a day takes half the bytes then. Limits are rounded up
+// to three digits.
+func cut(v float64) float64 {
+	const rest = 1<<(52-23) - 1
+	return math.Float64frombits(math.Float64bits(v) &^ rest)
 }
 
 // finish saves the sketches of today.

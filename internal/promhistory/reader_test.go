@@ -231,9 +231,13 @@ func want(f func(time.Time) float64) rlc.History {
 	from := now.Add(-9 * day).Truncate(day)
 	values := make([]float64, now.Sub(from)/time.Minute)
 	for i := range values {
-		values[i] = f(from.Add(time.Duration(i) * time.Minute))
+		values[i] = cut(f(from.Add(time.Duration(i) * time.Minute)))
 	}
-	return stat.Summarise(time.Minute, from, values)
+	h := stat.Summarise(time.Minute, from, values)
+	for i := range h.Hours {
+		h.Hours[i].Mean = rlc.Rate(cut(float64(h.Hours[i].Mean)))
+	}
+	return h
 }
 
 // same compares what was read with what it should be, over the hours of got.
@@ -538,7 +542,7 @@ func TestSourcesAreStitchedByTheHour(t *testing.T) {
 			for range 2 { // the change is remembered in the next run too
 				h := w.read(s, p, now)["callers/caller=a"]
 				for _, hour := range h.Hours {
-					if want := map[bool]rlc.Rate{true: 5, false: rlc.Rate(c.rule)}[hour.Start.Before(begins)]; hour.Max != want || hour.Present != hour.Expected {
+					if want := map[bool]rlc.Rate{true: 5, false: rlc.Rate(cut(c.rule))}[hour.Start.Before(begins)]; hour.Max != want || hour.Present != hour.Expected {
 						t.Fatalf("hour %+v, want %v", hour, want)
 					}
 				}
