@@ -225,11 +225,17 @@ func (s *server) allow(v *visit, r route) error {
 	return nil
 }
 
-// otherEyes refuses who asked for the run that a proposal came from.
+// otherEyes refuses who asked for the run that a proposal came from, and who changed
+// a number of it.
 func (s *server) otherEyes(v *visit) error {
 	p, err := s.Records.ProposalByID(v.ctx(), v.r.PathValue("id"))
 	if err != nil {
 		return err
+	}
+	if edited, err := s.amendedBy(v, p.ID, v.who.name); err != nil {
+		return err
+	} else if edited {
+		return s.refuse(v, fault{status: http.StatusForbidden, detail: "You changed a number of this: somebody else must accept it."})
 	}
 	run, err := s.Records.RunByID(v.ctx(), p.RunID)
 	if errors.Is(err, rlc.ErrNotFound) {

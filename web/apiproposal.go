@@ -117,5 +117,6 @@ func (s *server) apiProposal(v *visit) error {
 	if err != nil {
 		return err
 	}
+	p, _ = s.asItStands(v.ctx(), p)
 	return answer(v, http.StatusOK, proposalJSON(p))
 }

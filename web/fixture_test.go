@@ -69,8 +69,9 @@ type fixture struct {
 	notReady  []string
 	overrides []rlc.Override
 
-	mu   sync.Mutex
-	acts []string // what was done, in order
+	mu      sync.Mutex
+	acts    []string             // what was done, in order
+	amended map[string]rlc.Limit // people's numbers, by proposal|quota
 }
 
 // The made traffic and what policies say of it are the same in every test, so
@@ -523,7 +524,7 @@ func (f *fixture) SetVerdict(ctx context.Context, v rlc.Verdict) error {
 }
 
 func (f *fixture) config() web.Config {
-	return web.Config{Records: f.db, Truths: f, History: f, Acts: f, Status: f, Identities: f.db, Overrides: f, Rollouts: rollouts{f}, Onboarding: sightings{f}, Imports: f, Files: f, Settings: setups{}, Token: token, Now: func() time.Time { return now }}
+	return web.Config{Records: f.db, Truths: f, History: f, Acts: f, Status: f, Identities: f.db, Overrides: f, Rollouts: rollouts{f}, Amendments: f, Onboarding: sightings{f}, Imports: f, Files: f, Settings: setups{}, Token: token, Now: func() time.Time { return now }}
 }
 
 func (f *fixture) handler(t testing.TB) http.Handler {

@@ -120,6 +120,7 @@ var refreshed = map[string]int{
 var done = map[string]string{
 	"accepted":  "Accepted. It is on the base branch; enforcers follow within seconds.",
 	"rejected":  "Rejected. The reason is recorded.",
+	"edited":    "Committed to the review’s branch in your name. Runs leave the branch alone; accept it to put the number in force.",
 	"verdict":   "Recorded. The next run follows your word.",
 	"snoozed":   "Snoozed. It comes back in 7 days.",
 	"woken":     "Woken. It is on the list again.",

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -108,6 +109,7 @@ func (s *server) proposal(v *visit) error {
 	if err != nil {
 		return err
 	}
+	p, note := s.asItStands(v.ctx(), p)
 	switch ending {
 	case ".json":
 		return answer(v, http.StatusOK, proposalJSON(p))
@@ -135,23 +137,34 @@ func (s *server) proposal(v *visit) error {
 		Head: ui.Head{Parent: ui.Link{Text: p.Service, URL: serviceURL(p.Service)}, Title: plural(len(changes), "quota", "quotas") + " " + movesText(up, down, fresh), Chips: []ui.Chip{stateChip(p.State)}},
 		Path: quotafile.QuotasPath(p.Service), Diff: diff(p.Service, changes, before),
 		Command: command("rlc plan --service", p.Service, "--now", runNow(changes, p)),
-		CSV:     proposalURL(p.ID) + ".csv", JSON: proposalURL(p.ID) + ".json",
-		Steps: proposalSteps(p), Guards: guardSigns(svc, changes), Timeline: timeline(v, p),
+		CSV:     proposalURL(p.ID) + ".csv", JSON: proposalURL(p.ID) + ".json", Review: reviewURL(p), Rest: s.rest(p, svc),
+		Steps: proposalSteps(p, s.inForce(p)), Guards: guardSigns(svc, changes), Timeline: s.timeline(v, p),
 	}
 	view.Edit = "Another number? Commit it to the branch " + p.Branch + " in the config repository: runs leave a branch with a person's commit alone. Or write limit: into the bucket's policy.yaml, and no run computes it any more."
+	edits := s.Amendments != nil && view.Waits && view.CanAct
+	if edits {
+		view.Edit = "Another number? Edit puts yours on the branch " + p.Branch + " as your commit; runs leave such a branch alone. To have no run compute it any more, write limit: into the bucket's policy.yaml."
+		if view.Amend, err = s.amendForm(v, p, changes); err != nil {
+			return err
+		}
+	}
 	view.Facts = []string{"run " + p.RunID + " · base " + p.Base, "branch " + p.Branch + " · commit " + p.Commit + " · content " + p.Content}
 	var oldSum, newSum float64
 	for _, c := range changes {
 		view.Rows = append(view.Rows, moveRow(p.Service, svc, c))
+		if edits && amendable(&c) {
+			view.Rows[len(view.Rows)-1].EditURL = amendAt(p, &c)
+			view.EditURL = cmp.Or(view.EditURL, amendAt(p, &c))
+		}
 		if c.Old != nil {
 			oldSum += float64(c.Old.Rate)
 		}
 		if c.New != nil {
 			newSum += float64(c.New.Rate)
 		}
-		if c.Old != nil && c.New != nil && c.New.Rate < c.Old.Rate {
+		if policies.LowersRate(&c) {
 			view.Tight = append(view.Tight, ui.Task{Chip: modeChip(changeMode(svc, c)), Title: quotaName(c.Bucket, c.Key),
-				Detail: limitText(c.Old) + " → " + limitText(c.New) + " req/s; " + left(c), Action: ui.Link{Text: "Look", URL: bucketURL(p.Service, c.Bucket, c.Key)}})
+				Detail: limitText(c.Old) + " → " + limitText(c.New) + " req/s" + policies.HoursDelta(&c) + "; " + left(c) + s.ownedBy(c.Key["caller"]), Action: ui.Link{Text: "Look", URL: bucketURL(p.Service, c.Bucket, c.Key)}})
 		}
 	}
 	if s.Merging != nil && view.Waits {
@@ -163,7 +176,7 @@ func (s *server) proposal(v *visit) error {
 		view.Guards = append(view.Guards, ui.Sign{Level: level, Before: review.MergeText(ok, because)})
 	}
 	old, neu, known := drops(changes)
-	total := ui.MoveRow{Link: ui.Link{Text: "Σ of these quotas"}, Old: rate(oldSum), New: rate(newSum), DropsOld: "—", DropsNew: "—", Why: ""}
+	total := ui.MoveRow{Link: ui.Link{Text: "Σ of these quotas"}, Old: rate(oldSum), New: rate(newSum), DropsOld: "—", DropsNew: "—", Why: s.capacityText(svc, changes)}
 	if oldSum > 0 {
 		total.Delta = signed((newSum - oldSum) / oldSum)
 	}
@@ -172,6 +185,7 @@ func (s *server) proposal(v *visit) error {
 	}
 	view.Total = &total
 	view.Verdict, view.Risk = proposalVerdict(p, changes, old, neu, known)
+	view.Risk += note
 	view.Caption = "Replayed over the run's window. Old is the quota in force, new the proposed one."
 	if len(changes) > 0 && changes[0].Backtest.New != nil {
 		view.Caption = "Replayed in steps of " + stepText(time.Duration(changes[0].Backtest.New.Step*float64(time.Second))) + ". " + policies.BurstsText(changes)
@@ -208,7 +222,7 @@ func changeMode(svc *rlc.Service, c rlc.Change) rlc.Mode {
 }
 
 func left(c rlc.Change) string {
-	if h, ok := headroom(c.New, c.Peak.Rate); ok {
+	if h, ok := c.NewTimed.Headroom(c.New, c.Peak); ok {
 		return "peak " + rate(float64(c.Peak.Rate)) + ", so " + signed(h) + " headroom is left"
 	}
 	return "peak unknown"
@@ -218,7 +232,7 @@ func moveRow(service string, svc *rlc.Service, c rlc.Change) ui.MoveRow {
 	mode := changeMode(svc, c)
 	row := ui.MoveRow{
 		Link: ui.Link{Text: quotaName(c.Bucket, c.Key), URL: bucketURL(service, c.Bucket, c.Key)}, Chip: modeChip(mode), Real: mode == rlc.Enforce,
-		Old: limitText(c.Old), New: limitText(c.New), OldX: limitExact(c.Old), NewX: limitExact(c.New), Delta: delta(c.Old, c.New),
+		Old: limitText(c.Old), New: limitText(c.New), OldX: limitExact(c.Old), NewX: limitExact(c.New), Delta: moveText(&c),
 		Dir: "same", Peak: "—", Headroom: "—", DropsOld: "—", DropsNew: "—", Why: c.Why,
 	}
 	if mode == "" {
@@ -228,9 +242,9 @@ func moveRow(service string, svc *rlc.Service, c rlc.Change) ui.MoveRow {
 		row.Why += " · look: " + c.Look
 	}
 	if c.Peak.Rate > 0 {
-		row.Peak = rate(float64(c.Peak.Rate))
+		row.Peak, row.PeakX = rate(float64(c.Peak.Rate)), exact(float64(c.Peak.Rate))+" req/s at "+stamp(c.Peak.At)
 	}
-	if h, ok := headroom(c.New, c.Peak.Rate); ok {
+	if h, ok := c.NewTimed.Headroom(c.New, c.Peak); ok {
 		row.Headroom, row.Bad = signed(h), h < 0
 	}
 	if b := c.Backtest.Old; b != nil {
@@ -246,32 +260,34 @@ func moveRow(service string, svc *rlc.Service, c rlc.Change) ui.MoveRow {
 	if c.New != nil {
 		proposed = float64(c.New.Rate)
 	}
-	switch {
+	switch way := policies.Direction(&c); {
 	case c.Old == nil:
 		row.Dir = "new"
-	case proposed > old:
+	case way > 0:
 		row.Dir = "up"
-	case proposed < old:
+	case way < 0:
 		row.Dir = "down"
 	}
 	row.ArrowX, row.ArrowW, row.From, row.Tip = arrow(old, proposed)
 	return row
 }
 
-func proposalSteps(p rlc.Proposal) []ui.Choice {
-	names := []string{"Computed", "Published", "In review", "Accepted"}
+func proposalSteps(p rlc.Proposal, live bool) []ui.Choice {
+	names := []string{"Computed", "Published", "In review", "Accepted", "Live"}
 	at := 2
 	switch p.State {
 	case rlc.Pending:
 		at = 1
 	case rlc.Accepted:
-		at = 3
+		if at = 3; live {
+			at = 4
+		}
 	case rlc.Rejected:
-		names[3], at = "Rejected", 3
+		names, at = append(names[:3], "Rejected"), 3
 	case rlc.Superseded:
-		names[3], at = "Superseded", 3
+		names, at = append(names[:3], "Superseded"), 3
 	case rlc.Failed:
-		names[1], at = "Not published", 1
+		names, at = append(names[:1], "Not published"), 1
 	}
 	out := make([]ui.Choice, 0, len(names))
 	for i, n := range names {
@@ -306,7 +322,7 @@ func proposalVerdict(p rlc.Proposal, changes []rlc.Change, old, neu float64, kno
 		say[0].Text = "No quota of " + p.Service + " changes: the files that are rendered from them for other limiters do."
 	}
 	if known {
-		say = append(say, ui.Part{Text: " Over past traffic the proposed limits would have dropped "}, ui.Part{Text: count(neu), Bold: true}, ui.Part{Text: " requests"})
+		say = append(say, ui.Part{Text: " Over past traffic the proposed limits would have dropped "}, ui.Part{Text: count(neu), Bold: true}, ui.Part{Text: " of " + count(replayedRequests(changes)) + " requests (" + percent(share(neu, replayedRequests(changes))) + ")"})
 		if fresh < len(changes) {
 			say = append(say, ui.Part{Text: "; those in force would have dropped "}, ui.Part{Text: count(old), Bold: true})
 		}
@@ -354,12 +370,15 @@ func capital(s string) string {
 	return string(r)
 }
 
-func timeline(v *visit, p rlc.Proposal) []ui.Event {
+func (s *server) timeline(v *visit, p rlc.Proposal) []ui.Event {
 	out := []ui.Event{
 		{At: v.time(p.Created), Parts: []ui.Part{{Text: "A "}, {Text: "run", URL: runURL(p.RunID)}, {Text: " computed it from stored history"}}},
 	}
 	if p.Commit != "" {
-		out = append(out, ui.Event{At: v.time(p.Created), Parts: []ui.Part{{Text: "Published as one commit, " + short(p.Commit) + ", on " + p.Branch}}})
+		out = append(out, ui.Event{At: v.time(p.Created), Parts: []ui.Part{{Text: "Published as one commit" + map[bool]string{false: ", " + short(p.Commit)}[p.Human] + ", on " + p.Branch}}})
+	}
+	if p.Human {
+		out = append(out, ui.Event{Label: "since", Parts: []ui.Part{{Text: "A person has committed to it; the branch is at " + short(p.Commit)}}})
 	}
 	switch p.State {
 	case rlc.Open, rlc.Pending:
@@ -371,7 +390,7 @@ func timeline(v *visit, p rlc.Proposal) []ui.Event {
 			ui.Event{Label: "then", Next: true, Parts: []ui.Part{{Text: "Enforcers load the new snapshot within seconds"}}},
 			ui.Event{Label: "to undo", Next: true, Parts: []ui.Part{{Text: "Roll the service back, on its page or with rlc rollback"}}})
 	case rlc.Accepted:
-		out = append(out, ui.Event{At: v.time(p.Decided), Parts: []ui.Part{{Text: "Accepted by " + orNobody(p.Actor)}}},
+		out = append(out, ui.Event{At: v.time(p.Decided), Parts: []ui.Part{{Text: "Accepted by " + orNobody(p.Actor)}}}, s.liveEvent(p),
 			ui.Event{Label: "to undo", Next: true, Parts: []ui.Part{{Text: "Roll the service back, on its page or with rlc rollback"}}})
 	case rlc.Rejected:
 		out = append(out, ui.Event{At: v.time(p.Decided), Parts: []ui.Part{{Text: "Rejected by " + orNobody(p.Actor) + ": " + p.Reason}}})

@@ -135,6 +135,9 @@ func (s *server) truth(ctx context.Context, name string) (*truth, error) {
 	if t.open, _, err = s.Records.Proposals(ctx, rlc.Open, name, rlc.Page{Number: 1, Size: 10}); err != nil {
 		return nil, err
 	}
+	for i := range t.open {
+		t.open[i], _ = s.asItStands(ctx, t.open[i])
+	}
 	_, desired := s.Truths.Desired()
 	_, live := s.Truths.Live()
 	t.lay(desired, live, changes)
@@ -371,11 +374,11 @@ func (r *row) inForce() *rlc.Backtest {
 	if c == nil {
 		return nil
 	}
-	limit := r.force()
+	limit, timed := r.force(), r.forceTimed()
 	switch {
-	case limit != nil && c.Old != nil && *c.Old == *limit:
+	case limit != nil && c.Old != nil && *c.Old == *limit && c.OldTimed.Equal(timed):
 		return c.Backtest.Old
-	case limit != nil && c.New != nil && *c.New == *limit:
+	case limit != nil && c.New != nil && *c.New == *limit && c.NewTimed.Equal(timed):
 		return c.Backtest.New
 	}
 	return nil

@@ -115,6 +115,7 @@ type Config struct {
 	Files      Files            // nil: pages do not show policies as they are written
 	Settings   Settings         // nil: /settings is not found
 	Merging    Merging          // nil: pages do not say whether a proposal merges by itself
+	Amendments Amendments       // nil: nobody's own number is taken, nor shown, in a proposal
 	Metrics    http.Handler     // nil: /metrics is not found
 	Log        *slog.Logger     // nil: discarded
 	Now        func() time.Time // nil: time.Now

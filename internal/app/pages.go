@@ -38,7 +38,7 @@ func (a *App) openPages() error {
 
 func (a *App) admit(token string) error {
 	c := web.Config{
-		Records: a.Records.Pages(), Truths: a, History: a.History, Acts: a, Status: a, Overrides: a, Merging: a, Loop: a, Rollouts: a, Onboarding: a, Imports: a, Files: a, Settings: a,
+		Records: a.Records.Pages(), Truths: a, History: a.History, Acts: a, Status: a, Overrides: a, Merging: a, Amendments: a, Loop: a, Rollouts: a, Onboarding: a, Imports: a, Files: a, Settings: a,
 		Token: token, Hook: a.hook(),
 		Metrics: promhttp.HandlerFor(a.Registry, promhttp.HandlerOpts{}),
 		Log:     a.log, Now: time.Now, Alone: !a.overRedis(),

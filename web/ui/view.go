@@ -445,6 +445,10 @@ type Proposal struct {
 	Verdict  []Part
 	Risk     string
 	Edit     string // how to change the numbers instead
+	EditURL  string // asks for another number; "" where this page takes none
+	Amend    *Amend // nil where nobody asks for it
+	Review   string // where the forge shows it; "" for nowhere else
+	Rest     Link   // the quotas that stay
 	Caption  string
 	Rows     []MoveRow
 	Total    *MoveRow
@@ -471,8 +475,10 @@ type MoveRow struct {
 	ArrowW     string
 	From, Tip  string // places on the rail
 	Peak       string
+	PeakX      string // when it was
 	Headroom   string
 	Bad        bool
+	EditURL    string // asks for another number; "" where this page takes none
 	DropsOld   string
 	DropsNew   string
 	Real       bool

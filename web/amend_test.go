@@ -1,0 +1,144 @@
+package web_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/web"
+)
+
+// Amended and Amend keep people's numbers of the fixture's proposals beside them.
+func (f *fixture) Amended(_ context.Context, p rlc.Proposal) ([]rlc.Change, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := slices.Clone(p.Changes)
+	for i := range out {
+		if l, ok := f.amended[p.ID+"|"+out[i].ID()]; ok {
+			out[i].New, out[i].Why, out[i].Backtest.New = &l, "set by ana: a sale", nil
+		}
+	}
+	return out, nil
+}
+
+func (f *fixture) Amend(ctx context.Context, id, quota string, limit rlc.Limit, actor, reason string) error {
+	f.did("edit %s of %s to %v by %s: %s", quota, id, limit, actor, reason)
+	p, err := f.db.ProposalByID(ctx, id)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	if f.amended == nil {
+		f.amended = map[string]rlc.Limit{}
+	}
+	f.amended[id+"|"+quota] = limit
+	f.mu.Unlock()
+	p.Human, p.Commit = true, "0badcafe"
+	return f.db.SetProposal(ctx, p, &rlc.AuditEntry{At: now, Actor: actor, Action: "proposal.edited", Object: id})
+}
+
+const editing = "/proposals/cron-2026-12-02T060000Z-checkout"
+
+// formed sends a form as whoever has the token.
+func formed(h http.Handler, target string, form url.Values) *httptest.ResponseRecorder {
+	return request(h, "POST", target, form.Encode(), func(r *http.Request) {
+		bearer(r)
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	})
+}
+
+// A number of one's own is previewed over the same history, committed with a reason,
+// and is what every page and answer then shows as proposed.
+func TestAPersonsNumberIsPreviewedCommittedAndShown(t *testing.T) {
+	f := newFixture(t)
+	h := f.handler(t)
+	ask := editing + "?edit=" + url.QueryEscape("callers/caller=search")
+	form := request(h, "GET", ask, "", bearer).Body.String()
+	if !strings.Contains(form, `<option value="callers/caller=search" selected>`) || !strings.Contains(form, `value="407"`) || strings.Contains(form, ">Commit<") {
+		t.Error("the form is not filled with what is proposed, or commits before the preview")
+	}
+	page := strings.ReplaceAll(request(h, "GET", ask+"&rate=300&burst=600", "", bearer).Body.String(), "\u00a0", " ")
+	for _, want := range []string{"<b>300 req/s</b>", "burst 600", "+7 % on what is desired", "−4 % over the peak of 312", "it would have dropped <b>", "the proposed 407 would have dropped 0", ">Commit<"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the preview does not say %q", want)
+		}
+	}
+	w := formed(h, editing+"/edit", url.Values{"edit": {"callers/caller=search"}, "rate": {"500"}, "burst": {""}, "reason": {"a sale"}})
+	if w.Code != http.StatusSeeOther || w.Header().Get("Location") != editing+"?done=edited" {
+		t.Fatalf("committed: %d to %q", w.Code, w.Header().Get("Location"))
+	}
+	if got, want := f.done(), []string{"edit callers/caller=search of cron-2026-12-02T060000Z-checkout to {500 1000} by token: a sale"}; !slices.Equal(got, want) {
+		t.Errorf("acts %q, want %q: the burst is two seconds of the rate, as proposed", got, want)
+	}
+	holds(t, h, editing, "<b>500</b>", "set by ana: a sale", "so RLC leaves it alone. These are the numbers that it holds.")
+	holds(t, h, "/services/checkout", ">500<")
+	var out struct {
+		Changes []struct {
+			Bucket   string
+			Key      map[string]string
+			New      struct{ Rate float64 }
+			Backtest struct {
+				New *struct{ Requests float64 }
+			}
+		}
+	}
+	if err := json.Unmarshal(get(h, "/api/v1"+editing).Body.Bytes(), &out); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range out.Changes {
+		if c.Key["caller"] == "search" && (c.New.Rate != 500 || c.Backtest.New == nil || c.Backtest.New.Requests == 0) {
+			t.Errorf("the API tells %+v, want the person's number, replayed", c)
+		}
+	}
+}
+
+func TestANumberThatMeansNothingIsRefused(t *testing.T) {
+	f := newFixture(t)
+	h := f.handler(t)
+	good := url.Values{"edit": {"callers/caller=search"}, "rate": {"500"}, "burst": {"1000"}, "reason": {"a sale"}}
+	for field, c := range map[string]struct {
+		value string
+		want  int
+	}{"edit": {"callers/caller=nobody", 404}, "rate": {"many", 400}, "burst": {"1.5", 400}, "reason": {" ", 400}} {
+		bad := url.Values{}
+		for k, v := range good {
+			bad[k] = v
+		}
+		bad.Set(field, c.value)
+		if w := formed(h, editing+"/edit", bad); w.Code != c.want {
+			t.Errorf("%s=%q: %d, want %d", field, c.value, w.Code, c.want)
+		}
+	}
+	if w := request(h, "POST", editing+"/edit", good.Encode(), nil); w.Code != http.StatusUnauthorized {
+		t.Errorf("by nobody: %d, want 401", w.Code)
+	}
+	if w := request(h, "POST", "/api/v1"+editing+"/edit", `{"bucket":"callers","key":{"caller":"search"},"rate":-1,"reason":"x"}`, func(r *http.Request) { bearer(r); r.Header.Set("Content-Type", "application/json") }); w.Code != http.StatusBadRequest {
+		t.Errorf("a negative rate: %d, want 400", w.Code)
+	}
+	if got := f.done(); len(got) != 0 {
+		t.Errorf("refused, yet done: %q", got)
+	}
+}
+
+// Four eyes: who changed a number is not the one who accepts it.
+func TestWhoEditedDoesNotAcceptWhereFourEyesAreAsked(t *testing.T) {
+	for eyes, want := range map[bool]int{false: http.StatusSeeOther, true: http.StatusForbidden} {
+		h := company(t, newFixture(t), func(c *web.Config) { c.Access.FourEyes = eyes })
+		form := url.Values{"edit": {"callers/caller=search"}, "rate": {"500"}, "reason": {"a sale"}}.Encode()
+		if w := request(h, "POST", editing+"/edit", form, as("sue", "sre")); w.Code != http.StatusSeeOther {
+			t.Fatalf("edited: %d %s", w.Code, w.Body)
+		}
+		if w := request(h, "POST", editing+"/accept", "", as("sue", "sre")); w.Code != want {
+			t.Errorf("four eyes %v, by who edited: %d, want %d", eyes, w.Code, want)
+		}
+		if w := request(h, "POST", editing+"/accept", "", as("tom", "sre")); eyes && w.Code != http.StatusSeeOther {
+			t.Errorf("four eyes, by somebody else: %d", w.Code)
+		}
+	}
+}
