@@ -34,7 +34,9 @@ func SeriesOf(h rlc.History, since, now time.Time) FleetSeries {
 	if !since.IsZero() && now.Sub(since) < span {
 		span = max(time.Hour, now.Sub(since).Truncate(time.Hour))
 	}
-	for _, x := range h.Hours {
+	const week = 7 * 24 * time.Hour
+	for i := range h.Hours {
+		x := &h.Hours[i]
 		if x.Present == 0 {
 			continue
 		}
@@ -45,13 +47,12 @@ func SeriesOf(h rlc.History, since, now time.Time) FleetSeries {
 		case age > span && age <= 2*span:
 			s.Before += x.Present
 		}
-		mean := x.Mean
-		if age == time.Hour {
-			s.LastHour = &mean
-		}
-		for week := range s.Usual {
-			if age == time.Hour+time.Duration(week+1)*7*24*time.Hour {
-				s.Usual[week] = &mean
+		if n := (age - time.Hour) / week; age == time.Hour+n*week && n >= 0 && int(n) <= len(s.Usual) {
+			mean := x.Mean
+			if n == 0 {
+				s.LastHour = &mean
+			} else {
+				s.Usual[n-1] = &mean
 			}
 		}
 	}

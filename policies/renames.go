@@ -32,7 +32,8 @@ type Life struct {
 // LifeOf reads a key's life from its history.
 func LifeOf(id, bucket string, h rlc.History) Life {
 	l := Life{ID: id, Bucket: bucket}
-	for _, x := range h.Hours {
+	for i := range h.Hours {
+		x := &h.Hours[i]
 		if x.Present == 0 || x.Max <= 0 {
 			continue
 		}
@@ -43,11 +44,21 @@ func LifeOf(id, bucket string, h rlc.History) Life {
 		}
 		l.Last = x.Start
 	}
-	for _, x := range h.Hours {
-		if x.Present > 0 && x.Start.Sub(l.First) < 24*time.Hour {
+	for i := range h.Hours {
+		x := &h.Hours[i]
+		if x.Start.Sub(l.First) >= 24*time.Hour {
+			break
+		}
+		if x.Present > 0 {
 			l.Began = max(l.Began, x.Max)
 		}
-		if x.Present > 0 && l.Last.Sub(x.Start) < 24*time.Hour && !x.Start.After(l.Last) {
+	}
+	for i := len(h.Hours) - 1; i >= 0; i-- {
+		x := &h.Hours[i]
+		if l.Last.Sub(x.Start) >= 24*time.Hour {
+			break
+		}
+		if x.Present > 0 && !x.Start.After(l.Last) {
 			l.Ended = max(l.Ended, x.Max)
 		}
 	}

@@ -1,6 +1,7 @@
 package stat
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -21,6 +22,10 @@ type Season struct {
 	reach  []float64 // R of policies.md 3
 	most   float64   // highest of reach
 	slots  int
+
+	// In [from, until), Unix seconds, local time is offset seconds after UTC: to
+	// ask a time for its weekday and hour takes ten times as long.
+	from, until, offset int64
 }
 
 // NewSeason learns from hours that all have samples. loc nil means UTC.
@@ -31,6 +36,9 @@ func NewSeason(hours []rlc.Hour, loc *time.Location) *Season {
 	s := &Season{loc: loc, slots: 24}
 	if len(hours) >= 21*24 {
 		s.slots = 168
+	}
+	if len(hours) > 0 {
+		s.fix(hours[len(hours)-1].Start)
 	}
 	// The hours sorted by slot, in one piece of memory.
 	slots := make([]uint8, len(hours))
@@ -68,8 +76,31 @@ func NewSeason(hours []rlc.Hour, loc *time.Location) *Season {
 // Weekly reports whether the season tells weekdays apart.
 func (s *Season) Weekly() bool { return s.slots == 168 }
 
+// fix notes the difference from UTC around t, and how long it holds.
+func (s *Season) fix(t time.Time) {
+	t = t.In(s.loc)
+	_, offset := t.Zone()
+	from, until := t.ZoneBounds()
+	s.from, s.until, s.offset = math.MinInt64, math.MaxInt64, int64(offset)
+	if !from.IsZero() {
+		s.from = from.Unix()
+	}
+	if !until.IsZero() {
+		s.until = until.Unix()
+	}
+	const day = 24 * 60 * 60
+	s.from = max(s.from, day) // so that local seconds are not negative
+}
+
 // Slot is the hour of the week (or of the day) of the hour that starts at t.
 func (s *Season) Slot(t time.Time) int {
+	if u := t.Unix(); u >= s.from && u < s.until {
+		hour := (u + s.offset) / (60 * 60)
+		if s.slots == 24 {
+			return int(hour % 24)
+		}
+		return int((hour + 4*24) % 168) // 1 January 1970 was a Thursday
+	}
 	t = t.In(s.loc)
 	if s.slots == 24 {
 		return t.Hour()
@@ -128,14 +159,17 @@ func Cover(h rlc.History, loc *time.Location, exclude []rlc.Window) Coverage {
 	season := NewSeason(hours, loc)
 	var all, busy, seen, good struct{ present, expected int }
 	next := 0
-	for t := hours[0].Start; t.Before(h.Until); t = t.Add(time.Hour) {
-		expected := min(perHour, max(1, int(h.Until.Sub(t)/h.Step)))
-		present := 0
+	t, left := hours[0].Start, h.Until.Sub(hours[0].Start)
+	for ; left > 0; t, left = t.Add(time.Hour), left-time.Hour {
+		expected, present := perHour, 0
+		if left < time.Hour {
+			expected = min(perHour, max(1, int(left/h.Step)))
+		}
 		for next < len(hours) && hours[next].Start.Before(t) { // a second sketch of one hour
 			next++
 		}
 		if next < len(hours) && hours[next].Start.Equal(t) {
-			x := hours[next]
+			x := &hours[next]
 			if next == 0 { // the series was born within it
 				expected = min(expected, x.Present)
 			}

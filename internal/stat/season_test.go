@@ -80,3 +80,29 @@ func TestCoverCountsFromTheFirstSampleAndPerTarget(t *testing.T) {
 		t.Errorf("nothing: %+v", c)
 	}
 }
+
+func TestASlotIsTheHourThatAClockOnTheWallShows(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		loc, err := time.LoadLocation(rapid.SampledFrom([]string{"UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu", "Pacific/Apia", "Australia/Lord_Howe"}).Draw(t, "zone"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := time.Unix(rapid.Int64Range(-1e9, 4e9).Draw(t, "at"), 0).UTC().Truncate(time.Hour)
+		var hours []rlc.Hour
+		for i := range rapid.SampledFrom([]int{0, 30, 28 * 24}).Draw(t, "hours") {
+			hours = append(hours, rlc.Hour{Start: at.Add(time.Duration(i) * time.Hour), Max: 1, Present: 60, Expected: 60})
+		}
+		s := NewSeason(hours, loc)
+		for range 50 {
+			x := at.Add(time.Duration(rapid.IntRange(-5000, 5000).Draw(t, "distance")) * 30 * time.Minute)
+			wall := x.In(loc)
+			want := wall.Hour()
+			if s.Weekly() {
+				want += 24 * int(wall.Weekday())
+			}
+			if got := s.Slot(x); got != want {
+				t.Fatalf("slot %d of %s, want %d", got, wall, want)
+			}
+		}
+	})
+}

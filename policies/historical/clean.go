@@ -42,31 +42,32 @@ type weeks struct {
 // usable are the window's hours that have plausible samples.
 func usable(in rlc.Input, window time.Duration) []rlc.Hour {
 	from := in.Now.Add(-window)
-	hours := make([]rlc.Hour, 0, len(in.History.Hours))
-	for _, h := range in.History.Hours {
-		if h.Present > 0 && h.Max >= 0 && !math.IsInf(float64(h.Max), 0) && !h.Start.Before(from) && h.Start.Before(in.Now) {
-			hours = append(hours, h)
-		}
+	out := func(h rlc.Hour) bool {
+		return h.Present <= 0 || !(h.Max >= 0) || math.IsInf(float64(h.Max), 0) || h.Start.Before(from) || !h.Start.Before(in.Now)
 	}
-	return hours
+	if hours := in.History.Hours; !slices.ContainsFunc(hours, out) {
+		return hours // nearly always: not copied
+	}
+	return slices.DeleteFunc(slices.Clone(in.History.Hours), out)
 }
 
 // clean marks every hour of the window.
 func clean(in rlc.Input, hours []rlc.Hour) *weeks {
 	w := &weeks{hours: hours, marks: make([]mark, len(hours)), tail: in.History.Tail, now: in.Now}
-	learn := make([]rlc.Hour, 0, len(hours))
 	for i, h := range hours {
 		switch {
 		case stat.Overlaps(in.Exclude, h.Start):
 			w.marks[i] = excluded
-			continue
 		case stat.Overlaps(in.Count, h.Start): // a person's word
 		case h.Drops > maxDrops:
 			w.marks[i] = drops
 		case h.Unhealthy:
 			w.marks[i] = unhealthy
 		}
-		learn = append(learn, h)
+	}
+	learn := hours
+	if slices.Contains(w.marks, excluded) {
+		learn = slices.DeleteFunc(slices.Clone(hours), func(h rlc.Hour) bool { return stat.Overlaps(in.Exclude, h.Start) })
 	}
 	w.season = stat.NewSeason(learn, in.Location)
 	if w.season.Median == 0 { // mostly idle: its batches are its traffic
