@@ -374,11 +374,11 @@ func (r *row) inForce() *rlc.Backtest {
 	if c == nil {
 		return nil
 	}
-	limit, timed := r.force(), r.forceTimed()
+	limit := r.force()
 	switch {
-	case limit != nil && c.Old != nil && *c.Old == *limit && c.OldTimed.Equal(timed):
+	case limit != nil && c.Old != nil && *c.Old == *limit:
 		return c.Backtest.Old
-	case limit != nil && c.New != nil && *c.New == *limit && c.NewTimed.Equal(timed):
+	case limit != nil && c.New != nil && *c.New == *limit:
 		return c.Backtest.New
 	}
 	return nil
