@@ -124,8 +124,7 @@ func (w *window) backtest(o *outlook, s *scratch) {
 		return
 	}
 	o.blend = shares(total, least)
-	var own, top verdict
-	worse := 0
+	var mine, tops []verdict // of each day
 	for _, d := range days {
 		others := slices.Clone(total)
 		for m := range others {
@@ -134,19 +133,15 @@ func (w *window) backtest(o *outlook, s *scratch) {
 		if len(days) == 1 {
 			others = total
 		}
-		mine := w.rejudge(d, shares(others, least))
-		tops := w.rejudge(d, alone(highest, len(o.models)))
-		if mine.loss > tops.loss {
-			worse++
-		}
-		own.add(mine)
-		top.add(tops)
+		mine = append(mine, w.rejudge(d, shares(others, least)))
+		tops = append(tops, w.rejudge(d, alone(highest, len(o.models))))
 	}
+	own, top := sum(mine), sum(tops)
 	if top.loss > 0 {
 		o.relative = own.loss / top.loss
 	}
 	o.coverage = own.covered / seen
-	if own.loss > top.loss && 2*worse > len(days) {
+	if yields(mine, tops) {
 		o.fallback, o.coverage = true, top.covered/seen
 		o.blend = alone(highest, len(o.models))
 	}
@@ -179,6 +174,26 @@ func (w *window) lift(days []day, blend []float64, s *scratch) float64 {
 type verdict struct{ loss, covered float64 }
 
 func (v *verdict) add(o verdict) { v.loss, v.covered = v.loss+o.loss, v.covered+o.covered }
+
+func sum(all []verdict) (v verdict) {
+	for _, x := range all {
+		v.add(x)
+	}
+	return v
+}
+
+// yields reports whether the blend, judged day by day, is to stand back: it lost
+// more than the hour-of-week maximum over all, and on most days. One day that
+// nobody could forecast does not outweigh the others.
+func yields(blend, maximum []verdict) bool {
+	worse := 0
+	for i := range blend {
+		if blend[i].loss > maximum[i].loss {
+			worse++
+		}
+	}
+	return sum(blend).loss > sum(maximum).loss && 2*worse > len(blend)
+}
 
 // rejudge is the verdict on a day's blended limits.
 func (w *window) rejudge(d day, blend []float64) verdict {
