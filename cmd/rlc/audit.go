@@ -54,7 +54,7 @@ What reading costs is told on stderr before it begins.`,
 			if err != nil {
 				return exit{exitInvalid, err}
 			}
-			all, err := readLimits(limits)
+			all, err := readLimits(c.Context(), limits)
 			if err != nil {
 				return exit{exitInvalid, err}
 			}
@@ -203,13 +203,18 @@ func (a *auditing) run(ctx context.Context, only string) (*audit.Table, error) {
 		for _, n := range s.Notes {
 			t.Notes = append(t.Notes, s.Service.Name+": "+n)
 		}
+		lacking := false
 		err := a.history.Service(ctx, a.request(s), func(x rlc.Series) error {
+			lacking = lacking || slices.ContainsFunc(x.History.Problems, func(p rlc.HistoryProblem) bool { return p.Rule == "attribute_not_in_history" })
 			row, ok, err := s.Row(ctx, x, a.now)
 			if ok {
 				t.Add(row)
 			}
 			return err
 		})
+		if lacking {
+			t.Notes = append(t.Notes, s.Service.Name+": "+a.wayOut(ctx, s.Service.Name))
+		}
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
@@ -226,10 +231,19 @@ func (a *auditing) run(ctx context.Context, only string) (*audit.Table, error) {
 		t.Notes = append(t.Notes, "The profile names no query of refused requests: what today's limiter dropped is not in this traffic, and a limit that drops looks like one that is just met.")
 	}
 	if len(t.Rows) == 0 {
-		fmt.Fprintf(a.progress, "Nothing matched: in %d days no query of the profile %s gave traffic, and no limit was given. \"rlc doctor\" says query by query what is missing.\n", int(a.lookback.Hours()/24), a.profile.Name)
+		fmt.Fprintf(a.progress, "Nothing matched: in %d days no query of the profile %s gave traffic, and no limit was given. \"rlc doctor --profile\" with the same flags says query by query what is missing, \"rlc profiles %[2]s\" what is asked.\n", int(a.lookback.Hours()/24), a.profile.Name)
 	}
 	t.Sort()
 	return t, nil
+}
+
+// wayOut is what to do where the metrics carry no label that the profile names.
+func (a *auditing) wayOut(ctx context.Context, service string) string {
+	has := "which labels its metrics have could not be read"
+	if labels, err := a.history.Labels(ctx, a.profile, service, a.now.Add(-a.lookback), a.now); err == nil && len(labels) > 0 {
+		has = "its metrics have the labels " + strings.Join(labels, ", ")
+	}
+	return fmt.Sprintf("%s; write a profile that names the right one: rlc profiles %s >mine.yaml, correct it, and give --profile mine.yaml", has, a.profile.Name)
 }
 
 func (a *auditing) request(s *audit.Subject) rlc.HistoryRequest {
@@ -266,7 +280,7 @@ func (a *auditing) subjects(ctx context.Context, only string) ([]*audit.Subject,
 		if svc.Unknown == nil {
 			svc.Unknown = a.profile.Unknown
 		}
-		s, err := audit.New(&svc, l.Quotas, a.each())
+		s, err := audit.New(&svc, l.Quotas, eachOf(a.profile))
 		if err != nil {
 			return nil, exit{exitInvalid, fmt.Errorf("service %s: %w", name, err)}
 		}
@@ -275,11 +289,11 @@ func (a *auditing) subjects(ctx context.Context, only string) ([]*audit.Subject,
 	return all, nil
 }
 
-// each is what tells traffic without a limit apart: callers, where the metrics
+// eachOf is what tells traffic without a limit apart: callers, where the metrics
 // name them, else procedures.
-func (a *auditing) each() []string {
+func eachOf(p *rlc.Profile) []string {
 	for _, name := range []string{"caller", "procedure"} {
-		if len(a.profile.Attributes[name].Metric) > 0 {
+		if len(p.Attributes[name].Metric) > 0 {
 			return []string{name}
 		}
 	}
@@ -303,20 +317,27 @@ func (a *auditing) bill(ctx context.Context, subjects []*audit.Subject) (trouble
 			trouble = append(trouble, s.Service.Name+": "+b.Trouble)
 		}
 	}
-	fmt.Fprintf(a.progress, "The bill: %d services, %.0f label sets, at most %.0f samples in %d queries.\n", len(subjects), whole.LabelSets, whole.Samples, whole.Queries)
+	fmt.Fprintf(a.progress, "The bill: %s, %.0f label sets at once, about %.0f samples in %s.\n", plural(len(subjects), "service"), whole.LabelSets, whole.Samples, queries(whole.Queries))
 	return trouble, nil
+}
+
+func queries(n int) string {
+	if n == 1 {
+		return "1 query"
+	}
+	return fmt.Sprintf("%d queries", n)
 }
 
 // readLimits reads today's limits from whatever file a team has; none where name
 // is empty.
-func readLimits(name string) ([]audit.Limits, error) {
+func readLimits(ctx context.Context, name string) ([]audit.Limits, error) {
 	if name == "" {
 		return nil, nil
 	}
 	if info, err := os.Stat(name); err != nil {
 		return nil, err
 	} else if info.IsDir() {
-		parsed, err := readRepository(name)
+		parsed, err := readRepository(ctx, name)
 		if err != nil {
 			return nil, err
 		}

@@ -98,7 +98,7 @@ func TestLimitsOfEveryFormAreAudited(t *testing.T) {
 		if fmt.Sprint(got) != want {
 			t.Errorf("%s: %v, want %s\n%s\n%s", file, got, want, out, errs)
 		}
-		bill, first := strings.Index(errs, "The bill: 1 services, 3 label sets"), strings.Index(errs, "1 of 1: geo")
+		bill, first := strings.Index(errs, "The bill: 1 service, 3 label sets at once, about "), strings.Index(errs, "1 of 1: geo")
 		if bill < 0 || first < bill {
 			t.Errorf("%s: the bill does not come first:\n%s", file, errs)
 		}
@@ -107,7 +107,7 @@ func TestLimitsOfEveryFormAreAudited(t *testing.T) {
 	if !strings.HasPrefix(page, "<!doctype html>") || !strings.Contains(page, "would have dropped") || strings.Contains(page, "<script") {
 		t.Errorf("the page:\n%s", page)
 	}
-	if _, errs := rlcOutput(t, "audit", "--prometheus", url, "--profile", "istio", "--days", "7"); !strings.Contains(errs, "\nNothing matched: in 7 days no query of the profile istio gave traffic") || !strings.Contains(errs, `"rlc doctor" says`) {
+	if _, errs := rlcOutput(t, "audit", "--prometheus", url, "--profile", "istio", "--days", "7"); !strings.Contains(errs, "\nNothing matched: in 7 days no query of the profile istio gave traffic") || !strings.Contains(errs, `"rlc doctor --profile" with the same flags says query by query what is missing, "rlc profiles istio" what is asked.`) {
 		t.Errorf("of metrics that are not there:\n%s", errs)
 	}
 }

@@ -9,51 +9,20 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
-
-	"github.com/spf13/cobra"
 )
+
+// longest is how long an answer may take: a run's, which is waited for.
+const longest = 35 * time.Minute
 
 // client speaks to a running RLC server.
 type client struct {
 	server string
 	token  string
+	from   string // where the token came from
+	bad    error  // why there is no server to ask; nil where there is
 	http   http.Client
-}
-
-// serverFlags are the flags of every command that asks a running server.
-func serverFlags(c *cobra.Command) {
-	c.Flags().String("server", "http://127.0.0.1:8080", "the running server")
-	c.Flags().String("data", "demo-data", "the server's data folder, if it runs on this machine: address and token are read there")
-	c.Flags().String("token", "", "what acting needs; better given as RLC_TOKEN or RLC_TOKEN_FILE")
-}
-
-func dial(c *cobra.Command) *client {
-	flag := func(name string) string { v, _ := c.Flags().GetString(name); return v }
-	cl := &client{server: strings.TrimRight(flag("server"), "/"), token: flag("token"), http: http.Client{Timeout: 35 * time.Minute}}
-	read := func(name string) string {
-		if flag("data") == "" {
-			return ""
-		}
-		b, err := os.ReadFile(filepath.Join(flag("data"), name))
-		if err != nil {
-			return ""
-		}
-		return strings.TrimSpace(string(b))
-	}
-	if !c.Flags().Changed("server") {
-		if at := read("url"); at != "" {
-			cl.server = at
-		}
-	}
-	// A token found in a folder is shown to the server of that folder only.
-	if cl.token == "" && cl.server == read("url") {
-		cl.token = read("token")
-	}
-	return cl
 }
 
 // problem is RFC 9457's.
@@ -64,6 +33,9 @@ type problem struct {
 
 // do sends body (nil for none) and decodes the answer into out.
 func (cl *client) do(ctx context.Context, method, path string, query url.Values, body, out any) error {
+	if cl.bad != nil {
+		return cl.bad
+	}
 	var in io.Reader
 	if body != nil {
 		b, err := json.Marshal(body)
@@ -101,29 +73,7 @@ func (cl *client) do(ctx context.Context, method, path string, query url.Values,
 		return fmt.Errorf("read the answer of %s: %w", cl.server, err)
 	}
 	if res.StatusCode >= 400 {
-		var p problem
-		text := http.StatusText(res.StatusCode)
-		if json.Unmarshal(answer, &p) == nil && p.Title != "" {
-			detail := strings.TrimSuffix(p.Detail, ".")
-			switch {
-			case detail == "" || detail == p.Title:
-				text = p.Title
-			case p.Title == text: // the status' own says less than the detail
-				text = detail
-			default:
-				text = p.Title + ": " + detail
-			}
-		}
-		err := fmt.Errorf("%s", text)
-		switch res.StatusCode {
-		case http.StatusUnauthorized, http.StatusForbidden:
-			return exit{exitAuthorised, fmt.Errorf("%w; give the token with RLC_TOKEN, RLC_TOKEN_FILE or --data DIR", err)}
-		case http.StatusBadRequest, http.StatusNotFound, http.StatusRequestEntityTooLarge:
-			return exit{exitInvalid, err}
-		case http.StatusUnprocessableEntity, http.StatusConflict:
-			return exit{exitRefused, err}
-		}
-		return err
+		return cl.refused(res.StatusCode, answer)
 	}
 	if out == nil {
 		return nil
@@ -132,4 +82,38 @@ func (cl *client) do(ctx context.Context, method, path string, query url.Values,
 		return fmt.Errorf("%s does not answer like an RLC server: %w", cl.server, err)
 	}
 	return nil
+}
+
+// refused is the error that an answer says, with its exit code.
+func (cl *client) refused(status int, answer []byte) error {
+	var p problem
+	text := http.StatusText(status)
+	if json.Unmarshal(answer, &p) != nil || p.Title == "" { // every error of RLC has one
+		err := fmt.Errorf("%s is not an RLC server, or something stands before it: it answers %d %s", cl.server, status, text)
+		if status == http.StatusNotFound || status == http.StatusMethodNotAllowed {
+			return exit{exitInvalid, err}
+		}
+		return err
+	}
+	switch detail := strings.TrimSuffix(p.Detail, "."); {
+	case detail == "" || detail == p.Title:
+		text = p.Title
+	case p.Title == text: // the status' own says less than the detail
+		text = detail
+	default:
+		text = p.Title + ": " + detail
+	}
+	err := errors.New(text)
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		if cl.token != "" {
+			return exit{exitAuthorised, fmt.Errorf("%w; asked %s with the token of %s", err, cl.server, cl.from)}
+		}
+		return exit{exitAuthorised, fmt.Errorf("%w; asked %s without a token: give it with RLC_TOKEN, RLC_TOKEN_FILE or --data DIR", err, cl.server)}
+	case http.StatusBadRequest, http.StatusNotFound, http.StatusRequestEntityTooLarge:
+		return exit{exitInvalid, err}
+	case http.StatusUnprocessableEntity, http.StatusConflict:
+		return exit{exitRefused, err}
+	}
+	return err
 }

@@ -112,6 +112,11 @@ func TestDemoShowsTheWholeLoop(t *testing.T) {
 		t.Errorf("doctor: exit %d\n%s", code, out)
 	}
 
+	// The bare repository that the demo names is read as it is held.
+	if bare, again := d.rlc("doctor", "--prometheus", strings.TrimSpace(prometheus), "--repo", repo, "--service", "checkout"); again != code || !strings.Contains(bare, "names: ") {
+		t.Errorf("doctor of the bare repository: exit %d\n%s", again, bare)
+	}
+
 	d.scripts()
 	d.acts()
 
@@ -119,7 +124,7 @@ func TestDemoShowsTheWholeLoop(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(data, "url")); err == nil {
 		t.Error("a stopped demo leaves its address behind")
 	}
-	if out, code := d.rlc("plan"); code != exitError || !strings.Contains(out, "no server at") {
+	if out, code := d.rlc("plan"); code != exitError || !strings.Contains(out, "no server runs on "+data) {
 		t.Errorf("plan without a server: exit %d\n%s", code, out)
 	}
 

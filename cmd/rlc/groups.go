@@ -41,3 +41,32 @@ func unknownCommand(c *cobra.Command, word string) error {
 	}
 	return exit{exitInvalid, fmt.Errorf("unknown command %q; %s", strings.TrimPrefix(c.CommandPath()+" "+word, "rlc "), hint)}
 }
+
+// helpOfCommandsOnly has --help and the help command say that a word is no
+// command, in place of the help of the group that it does not belong to. The
+// error is there once the command has been executed; nil where there is none.
+func helpOfCommandsOnly(root *cobra.Command) (unknown *error) {
+	unknown = new(error)
+	shown := root.HelpFunc()
+	root.SetHelpFunc(func(c *cobra.Command, args []string) {
+		if words := c.Flags().Args(); c.HasSubCommands() && len(words) > 0 {
+			*unknown = unknownCommand(c, words[0])
+			return
+		}
+		shown(c, args)
+	})
+	root.SetHelpCommand(&cobra.Command{
+		Use: "help [COMMAND]", Short: "What a command does, and its flags",
+		RunE: func(c *cobra.Command, args []string) error {
+			of, rest, err := root.Find(args)
+			switch {
+			case err != nil:
+				return exit{exitInvalid, err}
+			case len(rest) > 0:
+				return unknownCommand(of, rest[0])
+			}
+			return of.Help()
+		},
+	})
+	return unknown
+}

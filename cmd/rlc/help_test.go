@@ -132,6 +132,9 @@ func TestAWordThatIsNoCommandIsNamed(t *testing.T) {
 		"export istoi --repo x": `rlc: unknown command "export istoi"; did you mean istio?`,
 		"token creat ci":        `rlc: unknown command "token creat"; did you mean create?`,
 		"config show":           `rlc: unknown command "config show"; see "rlc config --help"`,
+		"whatif --help":         `rlc: unknown command "whatif"; see "rlc --help"`,
+		"token creat --help":    `rlc: unknown command "token creat"; did you mean create?`,
+		"help plann":            `rlc: unknown command "plann"; did you mean plan?`,
 		"plann --service x":     `rlc: unknown command "plann"; did you mean plan?`,
 		"import --nothing":      `rlc: unknown flag: --nothing; see "rlc import --help"`,
 	} {

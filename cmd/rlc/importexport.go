@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -170,7 +171,7 @@ is written then, and the exit code is 4.`,
 		Example: "  rlc export " + kind + " --service checkout >checkout.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			all, lost, err := exportAll(kind, repo, service, envoyconfig.Options{Headers: headers, Instances: instances})
+			all, lost, err := exportAll(c.Context(), kind, repo, service, envoyconfig.Options{Headers: headers, Instances: instances})
 			if err != nil {
 				return err
 			}
@@ -191,7 +192,7 @@ is written then, and the exit code is 4.`,
 			return nil
 		},
 	}
-	c.Flags().StringVar(&repo, "repo", ".", "a checkout of the config repository")
+	c.Flags().StringVar(&repo, "repo", ".", "the config repository: a checkout, or a bare one")
 	c.Flags().StringVar(&service, "service", "", "only this service")
 	c.Flags().StringVar(&out, "out", "", "`folder` to write to, a file for each service; default: stdout")
 	c.Flags().BoolVar(&strict, "strict", false, "write nothing where something would be lost")
@@ -205,8 +206,8 @@ is written then, and the exit code is 4.`,
 	return c
 }
 
-func exportAll(kind, repo, service string, o envoyconfig.Options) (all []exported, lost int, err error) {
-	parsed, err := readRepository(repo)
+func exportAll(ctx context.Context, kind, repo, service string, o envoyconfig.Options) (all []exported, lost int, err error) {
+	parsed, err := readRepository(ctx, repo)
 	if err != nil {
 		return nil, 0, err
 	}

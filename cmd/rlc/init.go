@@ -126,7 +126,7 @@ func (s *starting) names(ctx context.Context) ([]string, error) {
 	}
 	names, err := s.history.Services(ctx, s.profile, s.now.Add(-24*time.Hour), s.now)
 	if err == nil && len(names) == 0 {
-		err = fmt.Errorf("%w: the metrics of profile %s name no service in the last day; see rlc doctor", rlc.ErrNotFound, s.profile.Name)
+		err = fmt.Errorf("%w: the metrics of profile %s name no service in the last day; rlc doctor --profile %[2]s says query by query what is missing", rlc.ErrNotFound, s.profile.Name)
 	}
 	return names, err
 }

@@ -132,3 +132,54 @@ func TestFirstPoliciesWithoutAForgeAreMergedAsPrinted(t *testing.T) {
 	}
 	pushes(t, prometheus, config, exitInvalid, "--out", clone)
 }
+
+// Before the server's first start the repository and its branch are made as the
+// server would: where nothing is, and where git made an empty one.
+func TestFirstPoliciesMakeTheRepositoryThatTheServerWouldMake(t *testing.T) {
+	prometheus := metered(t)
+	for name, made := range map[string]bool{"nothing there": false, "an empty bare one": true} {
+		data := filepath.Join(t.TempDir(), "data")
+		bare := filepath.Join(data, "config.git")
+		if made {
+			git(t, t.TempDir(), "init", "-q", "--bare", bare)
+		}
+		config := written(t, "rlc.yaml", "data: %s\n", data)
+		out := pushes(t, prometheus, config, exitOK)
+		if want := "1 file committed to " + gitsync.FirstBranch; !strings.Contains(out, want) {
+			t.Errorf("%s: told:\n%s\nwant %s", name, out, want)
+		}
+		if files := git(t, bare, "ls-tree", "-r", "--name-only", "main") + "\n" + git(t, bare, "diff", "--name-status", "main", gitsync.FirstBranch); files != "defaults.yaml\nA\tservices/geo/policy.yaml" {
+			t.Errorf("%s: the branches:\n%s", name, files)
+		}
+		if info, err := os.Stat(data); err != nil || !made && info.Mode().Perm() != 0o700 {
+			t.Errorf("%s: the data folder: %v %v", name, info.Mode(), err)
+		}
+	}
+}
+
+// While a server holds the repository the error says what to do, and that works.
+func TestFirstPoliciesBesideARunningServerSayWhatToDo(t *testing.T) {
+	prometheus, data := metered(t), filepath.Join(t.TempDir(), "data")
+	s := startService(t, serveProgram(nil, "--data", data, "--prometheus-url", prometheus))
+	bare := filepath.Join(data, "config.git")
+	out := pushes(t, prometheus, written(t, "rlc.yaml", "data: %s\n", data), exitError)
+	want := "rlc: a running server at " + s.url + " holds the config repository; onboard services on its pages, or: git clone " + bare + " limits, the same command with --out limits in place of --push, and in limits git add, commit and push\n"
+	if !strings.HasSuffix(out, want) {
+		t.Errorf("told:\n%s\nwant %s", out, want)
+	}
+	work := t.TempDir()
+	git(t, work, "clone", "-q", bare, "limits")
+	limits := filepath.Join(work, "limits")
+	rlcOutput(t, "init", "--profile", "grpc", "--from-prometheus", prometheus, "--out", limits)
+	git(t, limits, "add", ".")
+	git(t, limits, "commit", "-q", "-m", "first policies")
+	git(t, limits, "push", "-q")
+	eventually(t, "the service is managed", func() bool {
+		code, text := s.ask("GET", s.url+"/api/v1/services", "")
+		return code == http.StatusOK && strings.Contains(text, `"geo"`)
+	})
+	s.signal()
+	if err := s.wait(); err != nil {
+		t.Error(err)
+	}
+}

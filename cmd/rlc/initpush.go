@@ -30,21 +30,21 @@ func (s *starting) publish(c *cobra.Command) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
+	names, err := s.names(ctx)
+	if err != nil {
+		return err
+	}
 	at, on, err := app.Repository(cfg, dir)
 	if err != nil {
 		return err
 	}
 	at.Log = logger(c)
-	repo, err := gitsync.Open(ctx, at)
-	if err != nil {
-		return fmt.Errorf("config repository: %w", err)
-	}
-	defer repo.Close()
-	_, head, err := repo.Head(ctx)
+	repo, err := openRepository(ctx, cfg, at)
 	if err != nil {
 		return err
 	}
-	names, err := s.names(ctx)
+	defer repo.Close()
+	_, head, err := repo.Head(ctx)
 	if err != nil {
 		return err
 	}
@@ -83,6 +83,27 @@ func (s *starting) publish(c *cobra.Command) error {
 	}
 	_, err = fmt.Fprintf(c.OutOrStdout(), "review: %s\n", v.URL)
 	return err
+}
+
+// openRepository opens the config repository, which it makes on this machine as the
+// server would at its first start.
+func openRepository(ctx context.Context, cfg config.Server, at gitsync.Config) (*gitsync.Repo, error) {
+	err := app.MakeRepository(ctx, cfg)
+	if err == nil {
+		var repo *gitsync.Repo
+		if repo, err = gitsync.Open(ctx, at); err == nil {
+			return repo, nil
+		}
+	}
+	if !errors.Is(err, rlc.ErrConflict) || gitsync.Remote(cfg.Repository.URL) {
+		return nil, fmt.Errorf("config repository: %w", err)
+	}
+	where := ""
+	if url, err := app.Running(cfg.Data); err == nil {
+		where = " at " + url
+	}
+	return nil, fmt.Errorf("a running server%s holds the config repository; onboard services on its pages, or: git clone %s limits, the same command with --out limits in place of --push, and in limits git add, commit and push",
+		where, quoted(cfg.Repository.URL))
 }
 
 // unmanaged refuses services that have a policy.
@@ -140,6 +161,7 @@ func firstBody(found []seen, profile string) string {
 // byHand says how to review and merge a branch without a forge.
 func byHand(w io.Writer, url, base string) error {
 	_, err := fmt.Fprintf(w, `No forge is configured. In a clone of the config repository,
+  clone:  git clone %[1]s rlc-config && cd rlc-config
   show:   git fetch %[1]s %[2]s && git diff HEAD...FETCH_HEAD
   merge:  git switch %[3]s && git pull --no-rebase --no-edit %[1]s %[2]s && git push %[1]s %[3]s
   reject: git push %[1]s --delete %[2]s

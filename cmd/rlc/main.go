@@ -51,7 +51,11 @@ func run() int {
 	// A second signal ends the process at once.
 	context.AfterFunc(ctx, stop)
 	root := command()
+	unknown := helpOfCommandsOnly(root)
 	err := root.ExecuteContext(ctx)
+	if err == nil {
+		err = *unknown
+	}
 	return code(err)
 }
 
@@ -100,7 +104,7 @@ refused, 5 not authorised.`,
 	root.SetFlagErrorFunc(flagError)
 	root.PersistentFlags().BoolP("verbose", "v", false, "log what happens inside, to stderr")
 	root.AddCommand(demoCommand(), runCommand(), planCommand(), explainCommand(), followCommand(),
-		validateCommand(), backtestCommand(), evaluateCommand(), doctorCommand(), auditCommand(), importCommand(), exportCommand(), initCommand(), versionCommand(),
+		validateCommand(), backtestCommand(), evaluateCommand(), doctorCommand(), auditCommand(), profilesCommand(), importCommand(), exportCommand(), initCommand(), versionCommand(),
 		throttleCommand(), liftCommand(), switchCommand())
 	root.AddCommand(tokenCommand(), promoteCommand(), rollbackCommand())
 	root.AddCommand(replayCommand(), whyCommand())
@@ -139,8 +143,8 @@ func fromEnvironment(c *cobra.Command) {
 			if f == nil || f.Changed {
 				continue
 			}
-			v, err := config.Env(name, f.DefValue)
-			if err == nil && v != f.DefValue {
+			v, err := config.Env(name, "")
+			if err == nil && v != "" {
 				err = c.Flags().Set(name, v)
 			}
 			bad = errors.Join(bad, err)

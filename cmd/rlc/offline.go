@@ -26,7 +26,8 @@ func validateCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "validate PATH…",
 		Short: "Check config files, without any server",
-		Long: `Checks a config repository, a service's folder or a single file, with the same
+		Long: `Checks a config repository (a checkout, or a bare one, of which the base branch is
+read), a service's folder or a single file, with the same
 code that runs before a commit and in the enforcer. Prints every error at once
 as file:line:col: message; hint. Exit code 3 says that something is invalid;
 warnings alone leave it 0.`,
@@ -35,6 +36,14 @@ warnings alone leave it 0.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			var all []rlc.Problem
 			for _, path := range args {
+				if bare(path) {
+					parsed, err := readRepository(c.Context(), path)
+					if err != nil {
+						return err
+					}
+					all = append(all, parsed.Problems...)
+					continue
+				}
 				problems, err := quotafile.Validate(path, policies.Builtin().Check)
 				if err != nil {
 					return exit{exitInvalid, err}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -222,6 +223,9 @@ SIGUSR2 (all-to-shadow).`,
 			method, path, body := http.MethodGet, "/api/v1/switches", map[string]any(nil)
 			if len(args) > 0 {
 				reason, _ := c.Flags().GetString("reason")
+				if err := switchNamed(args[0]); err != nil {
+					return err
+				}
 				if len(args) != 2 || args[1] != "on" && args[1] != "off" || reason == "" {
 					return exit{exitInvalid, fmt.Errorf("say which switch, on or off, and --reason")}
 				}
@@ -250,4 +254,13 @@ SIGUSR2 (all-to-shadow).`,
 	c.Flags().String("reason", "", "why; required to change one")
 	serverFlags(c)
 	return c
+}
+
+// switchNamed refuses a name that is no kill switch's.
+func switchNamed(name string) error {
+	all := []string{rlc.StopAutomation, rlc.AllToShadow}
+	if slices.Contains(all, name) {
+		return nil
+	}
+	return exit{exitInvalid, fmt.Errorf("there is no switch %q: want %s", name, strings.Join(all, " or "))}
 }

@@ -224,15 +224,8 @@ func (a *App) openHistory() (err error) {
 
 func (a *App) openRepository(ctx context.Context, o Options) (err error) {
 	c := a.Config.Repository
-	if o.Files == nil {
-		o.Files = rlc.Files{"defaults.yaml": []byte("apiVersion: rlc/v1\nkind: Defaults\nprofile: rlc\n")}
-	}
-	if o.Author.Name == "" {
-		o.Author = gitsync.Person{Name: "rlc", Email: "rlc@localhost"}
-	}
-	// A remote one is made by those whose server it is.
 	if !gitsync.Remote(c.URL) {
-		if err := gitsync.Init(ctx, c.URL, c.Branch, o.Files, o.Author, "First configuration"); err != nil {
+		if err := makeRepository(ctx, c, o.Files, o.Author); err != nil {
 			return fmt.Errorf("config repository: %w", err)
 		}
 	}

@@ -16,13 +16,14 @@ import (
 
 // Bill is what reading a service's window costs at most.
 type Bill struct {
-	LabelSets float64 // of the first source that has data; 0: none has
+	LabelSets float64 // at once, of the source that has the most; 0: none has
 	Samples   float64
 	Queries   int
 	Trouble   string // why there is none, or what a reading would fail with; ""
 }
 
-// Bill asks what reading req would cost, by counts alone. An error means that
+// Bill asks what reading req would cost, by counts alone: the most label sets that
+// the window had at once, every six hours and now, times its steps. An error means that
 // ctx ended or that service or profile cannot be used.
 func (r *Reader) Bill(ctx context.Context, req rlc.HistoryRequest) (Bill, error) {
 	rd, err := r.prepare(ctx, req)
@@ -30,7 +31,15 @@ func (r *Reader) Bill(ctx context.Context, req rlc.HistoryRequest) (Bill, error)
 		return Bill{}, fmt.Errorf("bill %s: %w", req.Service.Name, err)
 	}
 	d := &diagnosis{reading: rd}
-	if d.metric(ctx) {
+	d.metric(ctx)
+	// A look at this instant misses what came and went within the window.
+	for _, source := range d.sources {
+		over := fmt.Sprintf("max_over_time(count(%s)[%ds:6h])", source, int(d.until.Sub(d.from).Seconds()))
+		if n, err := d.number(ctx, over, d.until); err == nil && n > d.count {
+			d.source, d.count = source, n
+		}
+	}
+	if d.source != "" {
 		b := Bill{LabelSets: d.count}
 		b.Samples, b.Queries = d.bill(d.until.Sub(d.from))
 		if most := float64(r.cfg.MaxSamples); b.Samples > most {
@@ -117,7 +126,8 @@ type Flow struct {
 }
 
 // Flows is the traffic of a service over window up to req.Now, the largest
-// first, from the first source that has any. It is a look, one query: what
+// first, from the first source that has any: means over the steps at which any of it
+// was seen, so that the flows add up to the service's mean. It is a look, one query: what
 // quotas are made of, Service reads.
 func (r *Reader) Flows(ctx context.Context, req rlc.HistoryRequest, window time.Duration) ([]Flow, error) {
 	rd, err := r.prepare(ctx, req)
@@ -125,8 +135,9 @@ func (r *Reader) Flows(ctx context.Context, req rlc.HistoryRequest, window time.
 		return nil, fmt.Errorf("look at %s: %w", req.Service.Name, err)
 	}
 	for _, source := range rd.sources {
-		over := fmt.Sprintf("(%s)[%ds:%ds]", source, int(window.Seconds()), int(max(rd.step, window/288).Seconds()))
-		v, err := r.instant(ctx, "avg_over_time("+over+")", rd.until)
+		over := fmt.Sprintf("[%ds:%ds]", int(window.Seconds()), int(max(rd.step, window/288).Seconds()))
+		mean := fmt.Sprintf("sum_over_time((%s)%s) / scalar(count_over_time((count(%[1]s))%[2]s))", source, over)
+		v, err := r.instant(ctx, mean, rd.until)
 		if err != nil {
 			return nil, fmt.Errorf("look at %s: %w", req.Service.Name, err)
 		}

@@ -58,3 +58,48 @@ func TestServicesAndTheirTrafficAreFoundFromTheMetrics(t *testing.T) {
 		t.Error("services listed by a source that names none")
 	}
 }
+
+// A pod that lived for an hour of the day adds an hour's requests to the day's mean,
+// and two that took turns are as much as one; hours before the first sample are not
+// zeroes. What is gone by now is in the bill all the same.
+func TestTrafficThatComesAndGoesIsCountedForItsTime(t *testing.T) {
+	w := newWorld(t, nil)
+	pod := func(name string, rate float64, from, until time.Duration) promserver.LabelledSeries {
+		return promserver.LabelledSeries{
+			Labels: map[string]string{"__name__": "rate1m", "service": "geo", "client": name, "method": "Get"},
+			Samples: func(yield func(int64, float64) bool) {
+				for at := now.Add(-from); at.Before(now.Add(-until)); at = at.Add(time.Minute) {
+					if !yield(at.UnixMilli(), rate) {
+						return
+					}
+				}
+			},
+		}
+	}
+	// Ten hours are known: 60/s for one of them; 40/s from one pod, then the other.
+	if err := w.prom.Backfill(t.Context(), []promserver.LabelledSeries{
+		pod("short", 60, 5*time.Hour, 4*time.Hour), pod("first", 40, 12*time.Hour, 7*time.Hour), pod("second", 40, 7*time.Hour, 2*time.Hour),
+	}, nil); err != nil {
+		t.Fatal(err)
+	}
+	req := rlc.HistoryRequest{Service: service(callers()), Profile: profile(), Lookback: day, Now: now}
+	req.Service.Name = "geo"
+	flows, err := w.reader.Flows(t.Context(), req, day)
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := 0.0
+	for _, f := range flows {
+		total += float64(f.Rate)
+	}
+	if len(flows) != 3 || total < 45 || total > 47 { // (60·1 + 40·10)/10, and what a look back of five minutes adds at each end
+		t.Errorf("%v add up to %g/s, want 46", flows, total)
+	}
+	if b, err := w.reader.Bill(t.Context(), req); err != nil || b.LabelSets < 1 || b.Samples < 1440 || b.Trouble != "" {
+		t.Errorf("bill %+v %v", b, err)
+	}
+	labels, err := w.reader.Labels(t.Context(), req.Profile, "geo", now.Add(-day), now)
+	if fmt.Sprint(labels) != "[client method service]" || err != nil {
+		t.Errorf("labels %v %v", labels, err)
+	}
+}
