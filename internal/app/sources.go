@@ -23,7 +23,7 @@ func (a *App) historyConfig() (promhistory.Config, error) {
 // History is what a configuration says about reading history from its
 // Prometheus. Our own store is asked for nothing, and told nothing.
 func History(p config.Prometheus) (promhistory.Config, error) {
-	c := promhistory.Config{URL: p.URL, RangeOnly: p.RangeOnly, QueryTimeout: p.QueryTimeout, MaxQueries: p.MaxQueries}
+	c := promhistory.Config{URL: p.URL, RangeOnly: p.RangeOnly, QueryTimeout: p.QueryTimeout, ServiceTimeout: p.ServiceTimeout, MaxQueries: p.MaxQueries}
 	if p.URL == "" {
 		return c, nil
 	}

@@ -119,9 +119,11 @@ type Prometheus struct {
 	Thanos       bool
 	RangeOnly    bool
 	QueryTimeout time.Duration
-	MaxQueries   int
-	Networks     string // CIDRs, separated by commas
-	ReplicaLabel string
+	// ServiceTimeout bounds all reading of one service in one run.
+	ServiceTimeout time.Duration
+	MaxQueries     int
+	Networks       string // CIDRs, separated by commas
+	ReplicaLabel   string
 }
 
 // Repository says where the config repository is and how RLC shows who it is.

@@ -140,6 +140,10 @@ func Keys() []Key {
 		Means:       "How long one query may take.",
 		Consequence: "A query that takes longer is cut in two and tried again; below what your Prometheus needs, buckets are held.",
 	}, {
+		Name: "prometheus.service_timeout", Default: "5m", field: func(c *Server) any { return &c.Prometheus.ServiceTimeout }, min: 10 * time.Second, max: 6 * time.Hour,
+		Means:       "How long all reading of one service's history may take in one run.",
+		Consequence: "Beyond, the service's buckets are held, and what was read of whole days stays: the next run goes on there. A first run of thousands of series may want more.",
+	}, {
 		Name: "prometheus.max_queries", Default: "4", field: func(c *Server) any { return &c.Prometheus.MaxQueries },
 		Means:       "How many queries are under way at once, over all services.",
 		Consequence: "More makes a first run shorter and your Prometheus busier.",

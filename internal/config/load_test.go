@@ -230,7 +230,7 @@ func TestHowWeShowPrometheusWhoWeAre(t *testing.T) {
 	p := s.Server.Prometheus
 	want := config.Prometheus{
 		URL: "https://prometheus", BearerFile: token, Headers: map[string]string{"X-Scope-OrgID": "payments"}, Thanos: true,
-		ServerName: "p.internal", QueryTimeout: 30 * time.Second, MaxQueries: 4,
+		ServerName: "p.internal", QueryTimeout: 30 * time.Second, ServiceTimeout: 5 * time.Minute, MaxQueries: 4,
 	}
 	if !reflect.DeepEqual(p, want) {
 		t.Errorf("got  %+v\nwant %+v", p, want)

@@ -535,11 +535,12 @@ func (rd *reading) series() iter.Seq[*series] {
 	}
 }
 
-// all lists a bucket's series, the bucket as a whole first.
+// all lists a bucket's series, the bucket as a whole last: its days say how far
+// reading has come, and are saved when those of its keys are.
 func (b *bucketState) all() []*series {
-	all := []*series{b.whole}
+	all := make([]*series, 0, len(b.keys)+1)
 	for _, name := range slices.Sorted(maps.Keys(b.keys)) {
 		all = append(all, b.keys[name])
 	}
-	return all
+	return append(all, b.whole)
 }

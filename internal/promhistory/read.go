@@ -43,6 +43,7 @@ const (
 // Its hours and its tail are yield's until that returns.
 func (r *Reader) Service(ctx context.Context, req rlc.HistoryRequest, yield func(rlc.Series) error) error {
 	defer r.serve(req.Service.Name)()
+	outer := ctx
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.ServiceTimeout)
 	defer cancel()
 	rd, err := r.prepare(ctx, req)
@@ -52,10 +53,13 @@ func (r *Reader) Service(ctx context.Context, req rlc.HistoryRequest, yield func
 	if err == nil {
 		err = rd.yield(ctx, yield)
 	}
-	if err != nil {
-		return fmt.Errorf("read history of %s: %w", req.Service.Name, err)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil && outer.Err() == nil:
+		return fmt.Errorf("read history of %s: it takes longer than the %s that a service has: %w", req.Service.Name, r.cfg.ServiceTimeout, err)
 	}
-	return nil
+	return fmt.Errorf("read history of %s: %w", req.Service.Name, err)
 }
 
 // serve waits until nobody else reads the service.
