@@ -23,5 +23,8 @@ var (
 	Axis     = axis
 )
 
+// Text is a tick's label.
+func (t shareTick) Text() string { return t.text }
+
 // OpenAPI is the API's description.
 var OpenAPI = openAPI

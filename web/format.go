@@ -257,11 +257,6 @@ func spark(values []*rlc.Rate) ui.Spark { return sparkUnder(values, 0) }
 // the highest value is left out: the week would be flat below it.
 func sparkUnder(values []*rlc.Rate, limit rlc.Rate) ui.Spark {
 	top := 0.0
-	rule := ""
-	if l := float64(limit); l > 0 && l <= 3*top {
-		top = max(top, l)
-		rule = "M0 " + coord(23-l/top*21.5) + "H112"
-	}
 	for _, v := range values {
 		if v != nil {
 			top = max(top, float64(*v))
@@ -269,6 +264,11 @@ func sparkUnder(values []*rlc.Rate, limit rlc.Rate) ui.Spark {
 	}
 	if top <= 0 || len(values) < 2 {
 		return ui.Spark{}
+	}
+	rule := ""
+	if l := float64(limit); l > 0 && l <= 3*top {
+		top = max(top, l)
+		rule = "M0 " + coord(23-l/top*21.5) + "H112"
 	}
 	// 56 points are what 112 pixels can show: keep the highest of each group.
 	const points = 56

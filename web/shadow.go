@@ -193,7 +193,7 @@ func (s *server) shadow(v *visit) error {
 	var diverging, compared int
 	view.Compare, diverging, compared = shadowRows(name, sh)
 	view.CompareRest = compareRest(len(sh.quotas), len(view.Compare))
-	view.Verdict = shadowVerdict(sh, diverging)
+	view.Verdict = append(shadowVerdict(sh, diverging), waitingSay(tri.waiting())...)
 	view.Until, view.Compared = v.timeAs(sh.now, "15:04:05"), v.time(sh.at)
 	view.Live, view.NoLive = liveRows(name, sh), noLive(name, sh)
 	view.Counted, view.Offered = "Counted by enforcers "+sh.age.text+", until now, ", "Offered "+sh.age.label
@@ -207,7 +207,7 @@ func (s *server) shadow(v *visit) error {
 	view.Tiles = []ui.Tile{
 		{Label: "Live, would have dropped", Figure: count(sh.live.VirtualDrops), From: "of " + count(sh.live.Offered) + " requests counted " + sh.age.text},
 		{Label: "Backtest", Figure: count(sh.total), From: plural(len(sh.quotas), "quota", "quotas") + " in shadow, replayed over four weeks until " + v.time(sh.at).Text + ", the last run's now"},
-		{Label: "Episodes", Figure: count(float64(len(sh.episodes))), From: "in the backtest"},
+		waitingTile(tri, asleep),
 		{Label: "Diverging", Figure: count(float64(diverging)), Unit: "of " + count(float64(compared)), From: "quotas that can be compared: live counter more than 10 % off the backtest"},
 	}
 	if compared == 0 {
@@ -243,6 +243,23 @@ func (s *server) shadow(v *visit) error {
 		}
 	}
 	return s.render(v, http.StatusOK, ui.ShadowPage(f, view))
+}
+
+// waitingTile counts the episodes that wait for a verdict, of all.
+func waitingTile(tri *triage, asleep int) ui.Tile {
+	n, waiting := len(tri.episodes), tri.waiting()
+	t := ui.Tile{Label: "Waiting for a verdict", Figure: count(float64(waiting)), Unit: "of " + plural(n, "episode", "episodes"), From: "nobody has judged any yet"}
+	if done := n - waiting - asleep; done > 0 || asleep > 0 {
+		t.From = count(float64(done)) + " judged, " + count(float64(asleep)) + " snoozed"
+	}
+	return t
+}
+
+func waitingSay(n int) []ui.Part {
+	if n == 0 {
+		return nil
+	}
+	return []ui.Part{{Text: " "}, {Text: plural(n, "episode waits", "episodes wait"), Bold: true}, {Text: " for a verdict."}}
 }
 
 // shadowRows is the comparison, the most drops first; diverging counts all

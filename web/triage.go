@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -82,6 +83,23 @@ func (t *triage) word(v *visit, e rlc.Episode) string {
 	return out
 }
 
+// judged reports whether somebody has given a verdict on an episode.
+func (t *triage) judged(e rlc.Episode) bool {
+	return slices.ContainsFunc(t.verdicts, func(x rlc.Verdict) bool {
+		return x.Bucket == e.Bucket && x.Key.Equal(e.Key) && x.Overlaps(e.From, e.Until)
+	})
+}
+
+// waiting counts the episodes that nobody has judged or put off.
+func (t *triage) waiting() (n int) {
+	for _, e := range t.awake() {
+		if !t.judged(e) {
+			n++
+		}
+	}
+	return n
+}
+
 // awake are the episodes that nobody put off.
 func (t *triage) awake() (out []rlc.Episode) {
 	for _, e := range t.episodes {
@@ -133,15 +151,15 @@ func (t *triage) cause(e rlc.Episode) string {
 	}
 	switch {
 	case len(days) >= 3:
-		return fmt.Sprintf("comes back: %d days at this hour; the limit lies below regular traffic", len(days))
+		return fmt.Sprintf("regular traffic: on %d days at this hour", len(days))
 	case len(others) > 0:
-		return "the whole service: " + plural(len(others), "other quota", "other quotas") + " at once"
+		return "the whole service: " + plural(len(others), "other quota", "other quotas") + " too"
 	case over >= 1.8:
-		return "an incident or a batch: " + trim(over, 1) + " times the limit, once"
+		return "incident or batch: once, " + trim(over, 1) + " × the limit"
 	case e.Until.Sub(e.From) <= 5*time.Minute:
-		return "a short burst just above the limit"
+		return "a short burst"
 	}
-	return "growth: a little above the limit"
+	return "growth"
 }
 
 // triageRow is one episode with its guess, its verdict and the buttons.

@@ -42,7 +42,7 @@ func TestVerdictButtonsFeedTheNextRun(t *testing.T) {
 			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		}).Code
 	}
-	if page := holds(t, h, "/services/checkout/shadow", "Likely cause"); strings.Contains(page, `value="raise"`) {
+	if page := holds(t, h, "/services/checkout/shadow", "Likely cause", "<b>25 episodes wait</b> for a verdict", "1 judged, 0 snoozed"); strings.Contains(page, `value="raise"`) {
 		t.Error("a viewer is offered the verdict")
 	}
 	see := func(target string) string { return request(h, "GET", target, "", bearer).Body.String() }
@@ -71,6 +71,7 @@ func TestVerdictButtonsFeedTheNextRun(t *testing.T) {
 			t.Errorf("the page does not say %q", c.says)
 		}
 	}
+	holds(t, h, "/services/checkout/shadow", "<b>24 episodes wait</b> for a verdict", "2 judged, 0 snoozed")
 	action, form := form0(t, see("/services/checkout/shadow"))
 	form.Set("verdict", "snooze")
 	if code := send(action, form); code != http.StatusSeeOther {

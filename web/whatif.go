@@ -273,17 +273,14 @@ func frontier(points []backtest.Point, at float64, share rlc.Ratio, sum bool) *u
 	for _, p := range points {
 		most = max(most, float64(p.Share))
 	}
-	ticks := 5
-	if most == 0 { // flat, at the foot: no share above it means anything
-		most, ticks = 1, 1
-	}
 	x := func(h float64) string { return coord(44 + min(h/last, 1)*468) }
-	y := func(s float64) string { return coord(150 - s/most*130) }
+	y := func(s float64) string { return coord(150 - s/max(most, 1e-12)*130) }
 	f := &ui.Frontier{Label: "Share of requests dropped by headroom: " + percent(float64(points[0].Share)) + " without, " + percent(float64(points[len(points)-1].Share)) + " at " + percent(last)}
-	texts := axis(most, ticks)
-	for i := range ticks {
-		s := most * float64(i) / 4
-		f.Grid = append(f.Grid, ui.Tick{D: "M44 " + y(s) + "H520", Y: y(s), TextY: coord(150 - s/most*130 + 4), Text: texts[i]})
+	if most == 0 { // a line along the foot shows less than a word
+		f.Flat = "With any headroom from none to " + percent(last) + ", nothing would have been dropped."
+	}
+	for _, t := range axis(most) {
+		f.Grid = append(f.Grid, ui.Tick{D: "M44 " + y(t.share) + "H520", Y: y(t.share), TextY: coord(150 - t.share/max(most, 1e-12)*130 + 4), Text: t.text})
 	}
 	for i := range 7 {
 		h := last * float64(i) / 6
@@ -319,22 +316,23 @@ func frontier(points []backtest.Point, at float64, share rlc.Ratio, sum bool) *u
 	return f
 }
 
-// axis labels n ticks from 0 to a share, in quarters of it, with as many digits
-// as tell each within a twentieth of the step between them.
-func axis(most float64, n int) []string {
-	step, digits := most/4*100, 0
-	off := func(x float64) bool {
-		p := math.Pow(10, float64(digits))
-		return math.Abs(math.Round(x*p)/p-x) > step/20
+type shareTick struct {
+	share float64
+	text  string
+}
+
+// axis are round shares from 0 to most, in five steps or less, each with as many
+// digits as tell it from the others.
+func axis(most float64) []shareTick {
+	if most <= 0 {
+		return nil
 	}
-	out := make([]string, n)
-	for i := range out {
-		for digits < 9 && off(step*float64(i)) {
-			digits++
-		}
-	}
-	for i := range out {
-		out[i] = strconv.FormatFloat(step*float64(i), 'f', digits, 64) + "\u00a0%"
+	step := nice(most / 5)
+	digits := max(0, int(math.Ceil(-math.Log10(step*100)-1e-9)))
+	var out []shareTick
+	for i := range int(most/step+1e-9) + 1 {
+		s := step * float64(i)
+		out = append(out, shareTick{s, strconv.FormatFloat(s*100, 'f', digits, 64) + "\u00a0%"})
 	}
 	return out
 }

@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -45,17 +46,17 @@ type fleetKey struct {
 
 // fleetOf finds a service's prepared series, or reads them. Who asks while
 // another reads the same service waits for that; other services do not.
-func (s *server) fleetOf(ctx context.Context, t *truth) (*fleet, error) {
+func (s *server) fleetOf(ctx context.Context, t *truth, out leftOut) (*fleet, error) {
 	now := s.Now().UTC()
 	run, hour := newestRun(t), now.Truncate(time.Hour)
-	f := &s.fleets
+	f, id := &s.fleets, t.name+out.id()
 	for {
 		f.mu.Lock()
-		if one := f.byID[t.name]; one != nil && one.run.Equal(run) && one.hour.Equal(hour) {
+		if one := f.byID[id]; one != nil && one.run.Equal(run) && one.hour.Equal(hour) {
 			f.mu.Unlock()
 			return one, nil
 		}
-		wait := f.reading[t.name]
+		wait := f.reading[id]
 		if wait == nil {
 			break
 		}
@@ -70,19 +71,19 @@ func (s *server) fleetOf(ctx context.Context, t *truth) (*fleet, error) {
 	if f.reading == nil {
 		f.reading = map[string]chan struct{}{}
 	}
-	f.reading[t.name] = done
+	f.reading[id] = done
 	f.mu.Unlock()
 
-	one, err := s.readFleet(ctx, t, now)
+	one, err := s.readFleet(ctx, t, out, now)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.reading, t.name)
+	delete(f.reading, id)
 	close(done)
 	if err != nil {
 		return nil, err
 	}
 	one.run, one.hour = run, hour
-	f.keep(t.name, one)
+	f.keep(id, one)
 	return one, nil
 }
 
@@ -96,7 +97,7 @@ func newestRun(t *truth) (at time.Time) {
 }
 
 // readFleet reads and prepares a service's series.
-func (s *server) readFleet(ctx context.Context, t *truth, now time.Time) (*fleet, error) {
+func (s *server) readFleet(ctx context.Context, t *truth, out leftOut, now time.Time) (*fleet, error) {
 	f := &fleet{}
 	byID := map[string]*row{}
 	var ids []string
@@ -114,7 +115,7 @@ func (s *server) readFleet(ctx context.Context, t *truth, now time.Time) (*fleet
 	ready := map[string]fleetKey{}
 	err := s.History.StoredEach(ctx, t.name, ids, now.Add(-window).Truncate(time.Hour), now, func(id string, h rlc.History) error {
 		if len(h.Hours) > 0 {
-			ready[id] = prepareKey(byID[id], h)
+			ready[id] = prepareKey(byID[id], h, out)
 		}
 		return ctx.Err()
 	})
@@ -131,11 +132,15 @@ func (s *server) readFleet(ctx context.Context, t *truth, now time.Time) (*fleet
 	return f, nil
 }
 
-func prepareKey(r *row, h rlc.History) fleetKey {
+func prepareKey(r *row, h rlc.History, out leftOut) fleetKey {
 	k := fleetKey{name: r.name, key: r.key, f: backtest.NewFrontier(h), values: map[string]backtest.Prepared{}}
 	for _, w := range whatIfWindows {
 		n, _ := positive(strings.TrimSuffix(w, "d"))
 		c := policyChoice(r)
+		if !out.flagged {
+			c.Exclude = nil
+		}
+		c.Exclude = append(slices.Clip(c.Exclude), out.windows...)
 		c.Window = time.Duration(n) * day
 		for stat, v := range backtest.Statistics(h, c) {
 			k.values[stat+w] = backtest.Prepared{Bucket: r.name, Key: r.key, Value: v.Rate, AtMost: v.AtMost, Frontier: k.f}
@@ -179,19 +184,100 @@ func (f *fleet) prepared(a asked) []backtest.Prepared {
 	return out
 }
 
-// fleetChoice reads a service-wide choice: the windows are those of the form.
-// What is not asked for is as most of the service's policies have it.
-func fleetChoice(t *truth, q url.Values) (asked, error) {
-	a, err := choiceOf(q, commonChoice(t))
-	if err != nil {
-		return a, err
+// leftOut is what a service-wide what-if leaves out of each key's statistic: the
+// windows that the last run flagged for that very key, and any others.
+type leftOut struct {
+	flagged bool
+	windows []rlc.Window
+}
+
+// flaggedWindows is the word that stands for them in an address.
+const flaggedWindows = "flagged"
+
+// leftOutIn reads exclude from a query. Where it is absent, flagged windows are
+// left out; a form sends an empty one beside those that are ticked.
+func leftOutIn(q url.Values) (out leftOut, err error) {
+	if !q.Has("exclude") {
+		return leftOut{flagged: true}, nil
 	}
-	for _, w := range whatIfWindows {
-		if w == a.windowText {
-			return a, nil
+	if len(q["exclude"]) > 100 {
+		return out, invalid("at most 100 windows may be left out")
+	}
+	for _, text := range q["exclude"] {
+		switch text {
+		case "":
+		case flaggedWindows:
+			out.flagged = true
+		default:
+			w, err := windowOf(text)
+			if err != nil {
+				return out, err
+			}
+			out.windows = append(out.windows, w)
 		}
 	}
-	return a, invalid("window must be one of %s for a whole service", strings.Join(whatIfWindows, ", "))
+	return out, nil
+}
+
+// id tells one from another, "" for what stands without a word.
+func (o leftOut) id() string {
+	if o.flagged && len(o.windows) == 0 {
+		return ""
+	}
+	id := "\x00" + strconv.FormatBool(o.flagged)
+	for _, w := range o.windows {
+		id += " " + windowText(w)
+	}
+	return id
+}
+
+// windowText is a window as an address holds it.
+func windowText(w rlc.Window) string {
+	return w.From.UTC().Format(time.RFC3339) + "/" + w.Until.UTC().Format(time.RFC3339)
+}
+
+// fleetPicks are what may be left out of a whole service: what was flagged, the
+// windows that its policy declares, and others that the address names.
+func fleetPicks(v *visit, t *truth, out leftOut) []ui.Pick {
+	picks := []ui.Pick{{Value: flaggedWindows, Label: "leave out what the last run flagged, for each key its own", On: out.flagged}}
+	on := func(w rlc.Window) bool {
+		return slices.ContainsFunc(out.windows, func(x rlc.Window) bool { return x.From.Equal(w.From) && x.Until.Equal(w.Until) })
+	}
+	var all []rlc.Window
+	if t.service != nil {
+		all = slices.Clone(t.service.Exclude)
+	}
+	seen := map[string]bool{}
+	for _, w := range append(all, out.windows...) {
+		value := windowText(w)
+		if seen[value] || len(picks) > 20 {
+			continue
+		}
+		seen[value] = true
+		label := "leave out " + v.time(w.From).Text + " – " + v.timeAs(w.Until, "15:04").Text
+		if w.Reason != "" {
+			label += ", " + clip(w.Reason, 60)
+		}
+		picks = append(picks, ui.Pick{Value: value, Label: label, On: on(w)})
+	}
+	return picks
+}
+
+// fleetChoice reads a service-wide choice: the windows are those of the form.
+// What is not asked for is as most of the service's policies have it.
+func fleetChoice(t *truth, q url.Values) (a asked, out leftOut, err error) {
+	if out, err = leftOutIn(q); err != nil {
+		return a, out, err
+	}
+	q = maps.Clone(q)
+	q.Del("exclude") // it is not of the choice: each key has its own
+	if a, err = choiceOf(q, commonChoice(t)); err != nil {
+		return a, out, err
+	}
+	if slices.Contains(whatIfWindows, a.windowText) {
+		return a, out, nil
+	}
+	return a, out, invalid("window must be one of %s for a whole service", strings.Join(whatIfWindows, ", "))
 }
 
 // commonChoice is the statistic and the headroom of most quotas of a service.
@@ -228,11 +314,11 @@ func (s *server) fleetWhatIf(v *visit, ending string) error {
 	if err != nil {
 		return err
 	}
-	a, err := fleetChoice(t, v.r.URL.Query())
+	a, out, err := fleetChoice(t, v.r.URL.Query())
 	if err != nil {
 		return err
 	}
-	fl, err := s.fleetOf(v.ctx(), t)
+	fl, err := s.fleetOf(v.ctx(), t, out)
 	if err != nil {
 		return err
 	}
@@ -251,36 +337,44 @@ func (s *server) fleetWhatIf(v *visit, ending string) error {
 		return err
 	}
 	view := ui.ServiceWhatIf{Head: s.serviceHead(t, "Service", ui.Link{Text: t.name, URL: serviceURL(t.name)}, "what if"), WhatIf: whatIfForm(a)}
-	fillFleet(t, fl, a, &view)
-	view.Pager = ui.Pager{Range: plural(len(fl.keys), "quota", "quotas"), CSV: v.as(".csv"), JSON: v.as(".json")}
+	view.WhatIf.Exclude, view.WhatIf.Hidden = fleetPicks(v, t, out), []ui.Field{{Name: "exclude"}}
+	view.WhatIf.Sheets = ui.Pager{CSV: v.as(".csv"), JSON: v.as(".json")}
+	fillFleet(t, fl, a, view.WhatIf)
 	return s.render(v, http.StatusOK, ui.ServiceWhatIfPage(f, view))
 }
 
-func fillFleet(t *truth, fl *fleet, a asked, view *ui.ServiceWhatIf) {
+func fillFleet(t *truth, fl *fleet, a asked, view *ui.WhatIf) {
 	ready := fl.prepared(a)
 	if len(ready) == 0 {
-		view.WhatIf.Empty = &ui.Empty{Title: "No history is stored for this service", Reason: "A run stores what it reads; none has read a quota of this service yet.", Query: "service " + t.name, Fix: ui.Link{Text: "Runs", URL: "/runs"}}
+		view.Empty = &ui.Empty{Title: "No history is stored for this service", Reason: "A run stores what it reads; none has read a quota of this service yet.", Query: "service " + t.name, Fix: ui.Link{Text: "Runs", URL: "/runs"}}
 		return
 	}
 	point := backtest.Fleet(ready, a.Choice, []float64{a.Headroom})[0]
-	least := "at most "
-	if point.AtLeast {
-		least = "about "
+	view.Answer = []ui.Part{{Text: "Limits of "}, {Text: rate(float64(point.Rate)) + " req/s", Bold: true}, {Text: " together, one per key, would have dropped "}}
+	switch {
+	case point.Drops < 0.5:
+		view.Answer = append(view.Answer, ui.Part{Text: "nothing", Bold: true}, ui.Part{Text: " in four weeks."})
+	case point.AtLeast:
+		view.Answer = append(view.Answer, ui.Part{Text: "about "}, ui.Part{Text: count(point.Drops), Bold: true}, ui.Part{Text: " requests (" + percent(float64(point.Share)) + ") of four weeks."})
+	default:
+		view.Answer = append(view.Answer, ui.Part{Text: count(point.Drops), Bold: true}, ui.Part{Text: " requests (" + percent(float64(point.Share)) + ") of four weeks, or fewer: a burst lets some through."})
 	}
-	view.WhatIf.Answer = []ui.Part{{Text: "Limits of "}, {Text: rate(float64(point.Rate)) + " req/s", Bold: true}, {Text: " together, one per key, would have dropped " + least}, {Text: count(point.Drops), Bold: true}, {Text: " requests (" + percent(float64(point.Share)) + ") of four weeks."}}
 	if t.service != nil && t.service.Capacity != nil && t.service.Capacity.Rate > 0 {
 		c := t.service.Capacity
-		view.WhatIf.Answer = append(view.WhatIf.Answer, ui.Part{Text: " That is " + percent(float64(point.Rate/c.Rate)) + " of the declared capacity of " + rate(float64(c.Rate)) + "."})
+		view.Answer = append(view.Answer, ui.Part{Text: " That is " + percent(float64(point.Rate/c.Rate)) + " of the declared capacity of " + rate(float64(c.Rate)) + "."})
 	}
-	view.WhatIf.Notes = []string{"Bursts are not counted: a quota's own page replays them.", "Windows that the last run flagged are left out of each key's statistic."}
+	view.Notes = []string{"Bursts are not counted: a quota's own page replays them. What is left out is left out of the statistics; the curve counts everything."}
 	if fl.without > 0 {
-		view.WhatIf.Notes = append(view.WhatIf.Notes, plural(fl.without, "quota has", "quotas have")+" no stored history.")
+		view.Notes = append(view.Notes, plural(fl.without, "quota has", "quotas have")+" no stored history.")
 	}
 	if fl.left > 0 {
-		view.WhatIf.Notes = append(view.WhatIf.Notes, plural(fl.left, "quota is", "quotas are")+" beyond the "+count(mostFleetKeys)+" that one page reads.")
+		view.Notes = append(view.Notes, plural(fl.left, "quota is", "quotas are")+" beyond the "+count(mostFleetKeys)+" that one page reads.")
 	}
-	view.WhatIf.Curve = frontier(backtest.Fleet(ready, a.Choice, curveAt), a.Headroom, point.Share, true)
-	view.Rows = fleetRows(t, ready, a)
+	view.Curve = frontier(backtest.Fleet(ready, a.Choice, curveAt), a.Headroom, point.Share, true)
+	view.Keys, view.KeysOf = fleetRows(t, ready, a), plural(len(fl.keys), "quota", "quotas")
+	if n := len(view.Keys); n < len(ready) {
+		view.KeysOf = plural(n, "quota", "quotas") + " of " + count(float64(len(ready)))
+	}
 }
 
 // fleetRows are the keys that would lose most, at most 50.
@@ -325,9 +419,6 @@ func fleetJSON(t *truth, fl *fleet, a asked) object {
 
 // apiFleet answers it for all keys of a service.
 func (s *server) apiFleet(v *visit, service string, in choiceIn) error {
-	if len(in.Exclude) > 0 {
-		return invalid("exclude needs a bucket")
-	}
 	q, err := in.query()
 	if err != nil {
 		return err
@@ -336,11 +427,11 @@ func (s *server) apiFleet(v *visit, service string, in choiceIn) error {
 	if err != nil {
 		return err
 	}
-	a, err := fleetChoice(t, q)
+	a, out, err := fleetChoice(t, q)
 	if err != nil {
 		return err
 	}
-	fl, err := s.fleetOf(v.ctx(), t)
+	fl, err := s.fleetOf(v.ctx(), t, out)
 	if err != nil {
 		return err
 	}

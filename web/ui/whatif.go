@@ -17,8 +17,10 @@ type WhatIf struct {
 	Curve        *Frontier // nil where nothing can be drawn
 	Others       []OneChange
 	Empty        *Empty
-	Live         string // where the answer is had alone; "": at the page's own address
-	Sheets       Pager  // CSV and JSON of the curve; the zero value where the page has them elsewhere
+	Live         string     // where the answer is had alone; "": at the page's own address
+	Sheets       Pager      // CSV and JSON of the curve
+	Keys         []FleetRow // of a whole service: the keys that would lose most
+	KeysOf       string     // how many there are
 }
 
 // Pick is a box to tick.
@@ -42,6 +44,7 @@ type Frontier struct {
 	Area, Line string
 	At         *Tick // the choice shown; nil where it lies outside
 	Knee       string
+	Flat       string // said instead of a curve that lies at 0; "" where it does not
 	Rows       []FrontierRow
 }
 
@@ -52,8 +55,6 @@ type FrontierRow struct{ Headroom, Rate, Drops, Share string }
 type ServiceWhatIf struct {
 	Head   Head
 	WhatIf *WhatIf
-	Rows   []FleetRow // the keys that would lose most
-	Pager  Pager
 }
 
 // QuotaWhatIf is the page /services/{service}/buckets/{bucket}/whatif.
