@@ -64,8 +64,14 @@ func (s *server) history(v *visit) error {
 		view.Rows = append(view.Rows, ui.RevisionRow{
 			At: v.time(r.At), Hash: shortHash(r.Hash), By: by(r), Subject: r.Subject, Full: r.Hash,
 			From: r.Hash == p.compared.Before.Hash, To: r.Hash == p.compared.After.Hash, Newest: i == 0 && p.page.Offset() == 0,
+			Back: v.with("from", p.revisions[0].Hash, "to", r.Hash) + "#diff",
 		})
 	}
+	if len(p.revisions) > 0 && p.compared.Before.Hash == p.revisions[0].Hash && p.compared.After.Hash != p.revisions[0].Hash {
+		view.Back, view.BackHash = p.compared.After.Hash, shortHash(p.compared.After.Hash)
+	}
+	view.BeforeAt, view.AfterAt = v.time(p.compared.Before.At), v.time(p.compared.After.At)
+	view.BeforeBy, view.AfterBy = by(p.compared.Before), by(p.compared.After)
 	view.Before, view.After = shortHash(p.compared.Before.Hash), shortHash(p.compared.After.Hash)
 	for _, d := range p.compared.Differences {
 		view.Diff = append(view.Diff, differenceRow(d))
@@ -110,11 +116,22 @@ func differenceRow(d rollout.Difference) ui.DifferenceRow {
 	if d.New != nil {
 		row.New = strings.TrimSpace(limitBurst(d.New) + " " + d.NewMode)
 	}
-	row.Old, row.New = cmp.Or(d.OldText, row.Old), cmp.Or(d.NewText, row.New)
+	row.Old, row.New = beside(row.Old, d.Old, d.OldText), beside(row.New, d.New, d.NewText)
 	if d.Old != nil && d.New != nil && d.Old.Rate > 0 {
 		row.Delta = signed(float64(d.New.Rate-d.Old.Rate) / float64(d.Old.Rate))
 	}
 	return row
+}
+
+// beside puts what holds at other times, or in place of a limit, to a limit.
+func beside(limit string, l *rlc.Limit, text string) string {
+	switch {
+	case text == "":
+		return limit
+	case l == nil:
+		return text
+	}
+	return limit + "; " + text
 }
 
 // limitBurst is a rate and its burst: two that are compared may differ in it

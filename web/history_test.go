@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"html"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -59,9 +61,13 @@ func (r rollouts) Compare(ctx context.Context, service, from, to string) (rollou
 		return rollout.Comparison{}, fmt.Errorf("%w: no revision", rlc.ErrNotFound)
 	}
 	all, err := r.Revisions(ctx, service)
+	old, now := all[1], all[0]
 	before := "owners: [team-payments]\ncapacity: {rate: 10000, burst: 15000}\nbuckets:\n  - {name: health, match: {procedure: Health}, limit: {rate: 20, burst: 100}}\n"
 	after := "owners: [team-payments]\ncapacity: {rate: 12000, burst: 15000}\nbuckets:\n  - {name: health, match: {procedure: Health}, limit: {rate: 50, burst: 100}} # " + hostile[0] + "\n"
-	return rollout.Comparison{Before: all[1], After: all[0], Policy: rollout.Text(before, after), Differences: []rollout.Difference{
+	if from == now.Hash && to == old.Hash {
+		old, now, before, after = now, old, after, before
+	}
+	return rollout.Comparison{Before: old, After: now, Policy: rollout.Text(before, after), Differences: []rollout.Difference{
 		{Quota: "mobile-create", What: "mode", OldMode: "shadow", NewMode: "enforce in eu-1"},
 		{Quota: "health", What: "written", Old: &rlc.Limit{Rate: 20, Burst: 100}, New: &rlc.Limit{Rate: 50, Burst: 100}},
 		{Quota: "imports", What: "written", OldText: "1000 per day", NewText: "2000 per day"},
@@ -125,11 +131,18 @@ func TestHistoryShowsRevisionsTheirDifferenceAndWhatIsPinned(t *testing.T) {
 			t.Errorf("the page lacks %q", want)
 		}
 	}
-	if strings.Contains(page.Body.String(), "<script>alert") || strings.Contains(page.Body.String(), "Roll back</button>") {
+	if strings.Contains(page.Body.String(), "<script>alert") || strings.Contains(page.Body.String(), "<button class=\"danger\"") {
 		t.Error("the page runs a name, or shows a form to who may not act")
 	}
-	if page = request(h, "GET", "/services/checkout/history", "", bearer); !strings.Contains(page.Body.String(), "Roll back</button>") {
-		t.Error("who may act has no form")
+	// A rollback begins with what it would change.
+	page = request(h, "GET", "/services/checkout/history", "", bearer)
+	back := regexp.MustCompile(`href="(/services/checkout/history[^"]*)#diff"`).FindStringSubmatch(page.Body.String())
+	if back == nil || strings.Contains(page.Body.String(), "<button class=\"danger\"") {
+		t.Fatal("no revision leads to its rollback, or one is offered without its difference")
+	}
+	page = request(h, "GET", html.UnescapeString(back[1]), "", bearer)
+	if !strings.Contains(page.Body.String(), `name="to" value="aaaaaaaaaa`) || !strings.Contains(page.Body.String(), "What a rollback changes") || !strings.Contains(page.Body.String(), "<del>-capacity: {rate: 12000") {
+		t.Error("who may act is not shown what a rollback changes, or has no button for it")
 	}
 	if page = get(h, "/services/checkout/buckets/mobile-create/promote"); !strings.Contains(page.Body.String(), "3 checks to go") || !strings.Contains(page.Body.String(), "2 without") {
 		t.Errorf("checklist: %d", page.Code)

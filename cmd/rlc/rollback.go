@@ -81,18 +81,23 @@ type difference struct {
 	New     *rlc.Limit `json:"new"`
 	OldMode string     `json:"old_mode"`
 	NewMode string     `json:"new_mode"`
+	OldText string     `json:"old_text"`
+	NewText string     `json:"new_text"`
 }
 
 // back is the difference as a rollback undoes it.
 func (d difference) back() string {
-	side := func(l *rlc.Limit, mode string) string {
+	side := func(l *rlc.Limit, mode, text string) string {
+		if l == nil && text != "" {
+			return text
+		}
 		if d.What == "mode" || l == nil {
 			if mode == "" {
 				return "nothing"
 			}
 			return mode
 		}
-		return strings.TrimSpace(fmt.Sprintf("%g/s burst %d %s", float64(l.Rate), l.Burst, mode))
+		return strings.TrimSuffix(strings.TrimSpace(fmt.Sprintf("%g/s burst %d %s", float64(l.Rate), l.Burst, mode))+"; "+text, "; ")
 	}
-	return fmt.Sprintf("%s: %s → %s", d.Quota, side(d.New, d.NewMode), side(d.Old, d.OldMode))
+	return fmt.Sprintf("%s: %s → %s", d.Quota, side(d.New, d.NewMode, d.NewText), side(d.Old, d.OldMode, d.OldText))
 }

@@ -218,7 +218,9 @@ func back(service string, diff []rollout.Difference, before, after rollout.Conte
 			if before.Service != nil && before.Service.Bucket(is.Bucket) != nil && before.Service.Bucket(is.Bucket).Guards.Deadband > 0 {
 				band = before.Service.Bucket(is.Bucket).Guards.Deadband
 			}
-			pins = append(pins, rollout.Pin{Service: service, Quota: d.Quota, Limit: is.Limit, Band: 2 * band})
+			if was == nil || was.Limit != is.Limit { // else the number stays, and only its hours go
+				pins = append(pins, rollout.Pin{Service: service, Quota: d.Quota, Limit: is.Limit, Band: 2 * band})
+			}
 		}
 		if was != nil {
 			c.Bucket, c.Key, c.Region, c.NewMode, c.NewTimed = was.Bucket, was.Key, was.Region, was.Mode, rlc.Timed{Windows: was.Windows, Hours: was.Hours}

@@ -46,14 +46,15 @@ type Difference struct {
 	OldMode string     `json:"old_mode,omitempty"` // with its zones: "enforce in eu-1, eu-2"
 	NewMode string     `json:"new_mode,omitempty"`
 	// OldText and NewText are a written limit that is no rate: "1000 per day",
-	// "20 at once"; "" where it is one or is not there.
+	// "20 at once"; of a quota what holds at other times, in place of its limit or
+	// beside it: "39 to 130/s by the hour". "" where there is none.
 	OldText string `json:"old_text,omitempty"`
 	NewText string `json:"new_text,omitempty"`
 }
 
-// Diff says what limits and modes two revisions differ in: modes first, then
-// the limits that people wrote, then quotas. Reasons, comments and order are no
-// difference.
+// Diff says what limits and modes two revisions differ in, at any time: modes
+// first, then the limits that people wrote, then quotas. Reasons, comments and order
+// are no difference.
 func Diff(before, after Content) []Difference {
 	var out []Difference
 	was, is := modes(before.Service), modes(after.Service)
@@ -66,15 +67,18 @@ func Diff(before, after Content) []Difference {
 	old, now := byID(before.Quotas), byID(after.Quotas)
 	for _, id := range both(old, now) {
 		a, b := old[id], now[id]
-		if a != nil && b != nil && a.Limit == b.Limit && a.Mode == b.Mode {
+		if a != nil && b != nil && a.Same(*b) {
 			continue
 		}
 		d := Difference{Quota: id, What: "limit"}
 		if a != nil {
-			d.Old, d.OldMode = &a.Limit, string(a.Mode)
+			d.Old, d.OldMode, d.OldText = &a.Limit, string(a.Mode), times(a.Timed())
 		}
 		if b != nil {
-			d.New, d.NewMode = &b.Limit, string(b.Mode)
+			d.New, d.NewMode, d.NewText = &b.Limit, string(b.Mode), times(b.Timed())
+		}
+		if a != nil && b != nil {
+			d.NewText += hoursApart(a.Hours, b.Hours)
 		}
 		out = append(out, d)
 	}

@@ -206,6 +206,36 @@ func TestRevisionsDifferByQuotaModeAndWrittenLimit(t *testing.T) {
 	}
 }
 
+// A quota whose rate stays and whose hours or windows do not is another quota.
+func TestRevisionsDifferByHoursAndWindows(t *testing.T) {
+	at := time.Date(2026, 11, 30, 0, 0, 0, 0, time.UTC)
+	q := func(caller string, hours *rlc.QuotaHours, windows ...rlc.QuotaWindow) rlc.Quota {
+		return rlc.Quota{Bucket: "callers", Key: rlc.Key{"caller": caller}, Limit: rlc.Limit{Rate: 100, Burst: 200}, Hours: hours, Windows: windows}
+	}
+	week := func(night rlc.Rate, nights int) *rlc.QuotaHours {
+		h := &rlc.QuotaHours{From: at, Rates: slices.Repeat([]rlc.Rate{100}, 168)}
+		for i := range nights {
+			h.Rates[i] = night
+		}
+		return h
+	}
+	sale := rlc.QuotaWindow{From: at.Add(6 * time.Hour), Until: at.Add(30 * time.Hour), Limit: rlc.Limit{Rate: 400, Burst: 800}}
+	before := rollout.Content{Quotas: []rlc.Quota{q("a", week(40, 6)), q("b", nil), q("c", week(40, 6)), q("d", nil, sale), q("e", week(40, 6))}}
+	later := week(40, 6)
+	later.From = at.AddDate(0, 0, 7)
+	after := rollout.Content{Quotas: []rlc.Quota{q("a", week(40, 8)), q("b", week(40, 6)), q("c", week(40, 6)), q("d", nil), q("e", later)}}
+	limit := &rlc.Limit{Rate: 100, Burst: 200}
+	want := []rollout.Difference{
+		{Quota: "callers/caller=a", What: "limit", Old: limit, New: limit, OldText: "40 to 100/s by the hour", NewText: "40 to 100/s by the hour, 2 of 168 hours are other ones"},
+		{Quota: "callers/caller=b", What: "limit", Old: limit, New: limit, NewText: "40 to 100/s by the hour"},
+		{Quota: "callers/caller=d", What: "limit", Old: limit, New: limit, OldText: "400/s, burst 800, from 2026-11-30 06:00 UTC to 2026-12-01 06:00 UTC"},
+		{Quota: "callers/caller=e", What: "limit", Old: limit, New: limit, OldText: "40 to 100/s by the hour", NewText: "40 to 100/s by the hour, from 2026-12-07 00:00 UTC"},
+	}
+	if got := rollout.Diff(before, after); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v\nwant %+v", got, want)
+	}
+}
+
 func TestAPinHoldsWithinItsBand(t *testing.T) {
 	p := rollout.Pin{Limit: rlc.Limit{Rate: 100, Burst: 200}, Band: 0.2}
 	for rate, want := range map[rlc.Rate]bool{100: true, 120: true, 80: true, 121: false, 79: false} {

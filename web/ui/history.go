@@ -26,13 +26,17 @@ type History struct {
 	Rows          []RevisionRow
 	Pager         Pager
 	Before, After string // the two revisions compared
-	Diff          []DifferenceRow
-	Policy        []DiffLine // lines of policy.yaml that differ
-	Promotions    []PromotionRow
-	Pins          []PinRow
-	Shadow        []Link // buckets that may be promoted
-	Post          string
-	SignIn        bool
+
+	BeforeAt, AfterAt Time
+	BeforeBy, AfterBy string
+	Back, BackHash    string // the revision that the comparison leads back to; "" where it does not lead from the newest
+	Diff              []DifferenceRow
+	Policy            []DiffLine // lines of policy.yaml that differ
+	Promotions        []PromotionRow
+	Pins              []PinRow
+	Shadow            []Link // buckets that may be promoted
+	Post              string
+	SignIn            bool
 }
 
 // RevisionRow is one commit.
@@ -41,6 +45,7 @@ type RevisionRow struct {
 	Hash, Full, By, Subject string
 	From, To                bool // it is one of the two compared
 	Newest                  bool
+	Back                    string // compares the newest with it
 }
 
 // DifferenceRow is one quota or mode that differs.
