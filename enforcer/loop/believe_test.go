@@ -125,3 +125,24 @@ func TestTrustedNodesAreNamedByTheBeginningOfTheirNames(t *testing.T) {
 		}
 	}
 }
+
+// In a small fleet a claim that no rule tells from a busy node's takes one part of
+// the limit in as many as there are others, a half beside one, and 3 % more. Nothing
+// that a node says of itself gains more.
+func TestWhatAPlausibleLieTakes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		others := rapid.SliceOfN(rapid.Float64Range(1000, 10_000), 1, 7).Draw(t, "others")
+		load := 0.0
+		for i := range others {
+			others[i] = math.Floor(others[i])
+			load += others[i]
+		}
+		c := newClaimant(others, load*rapid.Float64Range(0.5, 1).Draw(t, "limit"))
+		for range 5 {
+			believed, _ := c.claim("x", math.Floor(load*rapid.Float64Range(0, 30).Draw(t, "claim")))
+			if took, most := believed/(load+believed), 1/math.Max(float64(len(others)), 2)+0.03; took > most {
+				t.Fatalf("a claim takes %.3f of the limit from %d others, want %.3f at most", took, len(others), most)
+			}
+		}
+	})
+}

@@ -7,18 +7,20 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/enforcer/loop"
 	pb "github.com/openrlc/rlc/enforcer/loopwire/looppb"
+	"github.com/openrlc/rlc/internal/bidi"
+	"github.com/openrlc/rlc/internal/mtls"
 )
 
 // AggregatorConfig is what a zone's aggregator is built from.
@@ -38,13 +40,12 @@ type AggregatorConfig struct {
 // Aggregator serves the data planes of one zone and attends the controller. It
 // is safe for use by many goroutines.
 type Aggregator struct {
-	pb.UnimplementedAggregatorServer
 	config AggregatorConfig
 	agg    *loop.Aggregator
 	clock  clock
 	epoch  uint64
 	above  *attendant
-	server *listener
+	ending chan struct{} // closed when streams are to end
 
 	numbers     *numbers
 	columns     sync.Pool
@@ -88,7 +89,7 @@ func NewAggregator(c AggregatorConfig) (*Aggregator, error) {
 		c.Queue = upQueue
 	}
 	var s stamps
-	a := &Aggregator{config: c, doubles: doubles{log: c.Log}, clock: clock{time.Now()}, epoch: s.next(), numbers: newNumbers(), members: map[*member]struct{}{}, names: map[string]*member{}}
+	a := &Aggregator{config: c, doubles: doubles{log: c.Log}, clock: clock{time.Now()}, epoch: s.next(), ending: make(chan struct{}), numbers: newNumbers(), members: map[*member]struct{}{}, names: map[string]*member{}}
 	source := loop.Source{Place: c.Place, Name: c.Name}
 	a.agg = loop.NewAggregator(loop.AggregatorConfig{Source: source, Epoch: a.epoch, Trusted: c.Trusted, MaxPaths: c.MaxPaths})
 	a.above = newAttendant(attendantConfig{
@@ -104,15 +105,15 @@ func NewAggregator(c AggregatorConfig) (*Aggregator, error) {
 // Serve sums and answers on l until ctx ends. It then tells the controller
 // that the zone leaves, so that its share is free at once, and ends the
 // streams. Without TLS l must be on loopback.
-func (a *Aggregator) Serve(ctx context.Context, l net.Listener) (err error) {
-	if a.server, err = newListener(l, a.config.TLS, a.config.Log); err != nil {
+func (a *Aggregator) Serve(ctx context.Context, l net.Listener) error {
+	server, err := newServer(l, a.config.TLS, a.config.Log, pb.Aggregator_Join_FullMethodName, a.join)
+	if err != nil {
 		return err
 	}
-	pb.RegisterAggregatorServer(a.server.server, a)
 	group, inner := errgroup.WithContext(ctx)
 	streams, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	group.Go(func() error { return a.server.serve(inner, l) })
+	group.Go(func() error { return server.Serve(inner, l, a.ending) })
 	group.Go(func() error { return a.above.up.run(streams) })
 	group.Go(func() error {
 		defer func() {
@@ -200,34 +201,35 @@ func (a *Aggregator) push(m *member, d loop.Directives, frames map[signature]fra
 	}
 }
 
-// Join serves one data plane.
-func (a *Aggregator) Join(s grpc.BidiStreamingServer[pb.NodeUp, pb.Down]) error {
-	first, err := s.Recv()
-	if err != nil {
+// join serves one data plane.
+func (a *Aggregator) join(s *bidi.Stream) error {
+	var begin pb.NodeUp
+	if err := first(s, &begin); err != nil {
 		return err
 	}
-	if first.Hello.GetNode() == "" || len(first.Hello.Node) > maxName || len(first.Hello.From) > maxName {
+	hello := begin.Hello
+	if hello.GetNode() == "" || len(hello.Node) > maxName || len(hello.From) > maxName {
 		return fmt.Errorf("%w: the first message names no node", rlc.ErrInvalid)
 	}
-	m := &member{downstream: newDownstream(&pb.DownHello{Name: a.config.Name, Epoch: a.epoch}, a.numbers), node: first.Hello.Node,
-		from: loop.Origin{Name: first.Hello.From, Epoch: first.Hello.FromEpoch}, incarnation: first.Hello.Incarnation}
-	m.identify(verified(s.Context()))
-	if err := a.enter(m, first.Hello); err != nil {
+	m := &member{downstream: newDownstream(&pb.DownHello{Name: a.config.Name, Epoch: a.epoch}, a.numbers), node: hello.Node,
+		from: loop.Origin{Name: hello.From, Epoch: hello.FromEpoch}, incarnation: hello.Incarnation}
+	m.identify(mtls.Name(s.TLS()))
+	if err := a.enter(m, hello); err != nil {
 		if code := status.Code(err); code == codes.Unavailable || code == codes.FailedPrecondition {
-			s.SetTrailer(peersTrailer(a.outcasts.add(m.node, time.Now())))
+			s.SetTrailer(peersKey, strconv.Itoa(a.outcasts.add(m.node, time.Now())))
 		}
 		return err
 	}
 	defer a.leave(m)
 	var names reader
 	in := nodeUp{pool: &a.columns}
-	return exchange(a.server, m.downstream, s.SendMsg, func() error {
-		if err := s.RecvMsg(&in); err != nil {
+	return exchange(s, m.downstream, func(data []byte) error {
+		if err := damaged(in.read(data)); err != nil {
 			return err
 		}
 		m.heard.Store(int64(a.clock.now()))
 		return a.receive(m, &names, &in)
-	})
+	}, a.ending)
 }
 
 func (a *Aggregator) receive(m *member, names *reader, in *nodeUp) error {

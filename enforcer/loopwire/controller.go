@@ -6,18 +6,21 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/enforcer/loop"
 	pb "github.com/openrlc/rlc/enforcer/loopwire/looppb"
+	"github.com/openrlc/rlc/internal/bidi"
+	"github.com/openrlc/rlc/internal/mtls"
 )
 
 // ControllerConfig is what a controller is built from.
@@ -45,12 +48,11 @@ type ControllerConfig struct {
 
 // Controller serves the aggregators. It is safe for use by many goroutines.
 type Controller struct {
-	pb.UnimplementedControllerServer
 	config ControllerConfig
 	ctl    *loop.Controller
 	clock  clock
-	server *listener
-	above  *attendant // nil without a parent
+	ending chan struct{} // closed when streams are to end
+	above  *attendant    // nil without a parent
 
 	numbers *numbers
 	dropped atomic.Uint64
@@ -77,7 +79,7 @@ func NewController(c ControllerConfig) (*Controller, error) {
 	}
 	var s stamps
 	epoch, clock := s.next(), clock{time.Now()}
-	k := &Controller{config: c, clock: clock, numbers: newNumbers(), zones: map[loop.Source]*attendance{}, doubles: doubles{log: c.Log},
+	k := &Controller{config: c, clock: clock, ending: make(chan struct{}), numbers: newNumbers(), zones: map[loop.Source]*attendance{}, doubles: doubles{log: c.Log},
 		ctl: loop.NewController(loop.ControllerConfig{Epoch: epoch, Limits: c.Limits, Zones: c.Zones, ReleaseAfter: c.ReleaseAfter,
 			Minute: clock.intoMinute(), Region: c.Region, Parent: c.Parent != ""})}
 	if c.Parent != "" {
@@ -99,13 +101,13 @@ func (c *Controller) document(d *Document) {
 
 // Serve compares and answers on l until ctx ends. Without TLS l must be on
 // loopback.
-func (c *Controller) Serve(ctx context.Context, l net.Listener) (err error) {
-	if c.server, err = newListener(l, c.config.TLS, c.config.Log); err != nil {
+func (c *Controller) Serve(ctx context.Context, l net.Listener) error {
+	server, err := newServer(l, c.config.TLS, c.config.Log, pb.Controller_Attend_FullMethodName, c.attend)
+	if err != nil {
 		return err
 	}
-	pb.RegisterControllerServer(c.server.server, c)
 	group, inner := errgroup.WithContext(ctx)
-	group.Go(func() error { return c.server.serve(inner, l) })
+	group.Go(func() error { return server.Serve(inner, l, c.ending) })
 	if c.above == nil {
 		group.Go(func() error { return every(inner, loop.ControllerTick, c.tick) })
 		return group.Wait()
@@ -167,30 +169,30 @@ func (c *Controller) Publish(d Document) {
 	}
 }
 
-// Attend serves one aggregator.
-func (c *Controller) Attend(s grpc.BidiStreamingServer[pb.ZoneUp, pb.Down]) error {
-	first, err := s.Recv()
-	if err != nil {
+// attend serves one aggregator.
+func (c *Controller) attend(s *bidi.Stream) error {
+	var begin pb.ZoneUp
+	if err := first(s, &begin); err != nil {
 		return err
 	}
-	hello := first.Hello
+	hello := begin.Hello
 	if hello.GetZone() == "" && hello.GetRegion() == "" || max(len(hello.Zone), len(hello.Region), len(hello.Name)) > maxName {
 		return fmt.Errorf("%w: the first message names neither zone nor region", rlc.ErrInvalid)
 	}
 	if c.config.Region != "" && (hello.Region != c.config.Region || hello.Zone == "") {
 		return status.Errorf(codes.PermissionDenied, "zone %q of region %q attends the controller of region %q: change its --region or its --controller", hello.Zone, hello.Region, c.config.Region)
 	}
-	source := loop.Source{Place: loop.Place{Zone: hello.Zone, Region: hello.Region}, Name: hello.Name, Peer: verified(s.Context())}
+	source := loop.Source{Place: loop.Place{Zone: hello.Zone, Region: hello.Region}, Name: hello.Name, Peer: mtls.Name(s.TLS())}
 	d := &attendance{downstream: newDownstream(nil, c.numbers), epoch: hello.Epoch}
 	if err := c.enter(source, d); err != nil {
-		s.SetTrailer(peersTrailer(c.peers()))
+		s.SetTrailer(peersKey, strconv.Itoa(c.peers()))
 		return err
 	}
 	defer c.leave(source, d)
 	var names reader
-	return exchange(c.server, d.downstream, s.SendMsg, func() error {
-		in, err := s.Recv()
-		if err != nil {
+	return exchange(s, d.downstream, func(data []byte) error {
+		var in pb.ZoneUp
+		if err := damaged(proto.Unmarshal(data, &in)); err != nil {
 			return err
 		}
 		d.heard.Store(int64(c.clock.now()))
@@ -213,7 +215,7 @@ func (c *Controller) Attend(s grpc.BidiStreamingServer[pb.ZoneUp, pb.Down]) erro
 		sum.Source, sum.Epoch = source, hello.Epoch
 		c.ctl.Sum(sum, c.clock.now())
 		return nil
-	})
+	}, c.ending)
 }
 
 // attendance is a source's stream.

@@ -60,6 +60,10 @@ const (
 	homeDial  = 2 * time.Second
 )
 
+// window is what may be under way downwards, in bytes, on a stream and on a
+// connection. One that is set spares the pings that measure it.
+const window = 1 << 20
+
 // uplink keeps one stream to the tier above open.
 type uplink[Up any] struct {
 	addresses []string    // in the order to try them; the first is home

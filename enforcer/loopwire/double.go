@@ -74,8 +74,6 @@ func (u *uplink[Up]) hearRefusal(err error) {
 // that those who stay without a word share the limits by head.
 const peersKey = "rlc-loop-peers"
 
-func peersTrailer(n int) metadata.MD { return metadata.Pairs(peersKey, strconv.Itoa(n)) }
-
 func (u *uplink[Up]) hearPeers(trailer metadata.MD) {
 	if text := trailer.Get(peersKey); len(text) > 0 && u.onPeers != nil {
 		if n, err := strconv.Atoi(text[0]); err == nil && n > 0 {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -84,7 +83,7 @@ func (n *numbers) sign(s signature, number uint32) signature {
 
 // frame is a pb.Down of directives, encoded. It is shared by streams.
 type frame struct {
-	data  mem.BufferSlice
+	data  []byte
 	empty bool // no directive at all
 }
 
@@ -144,7 +143,7 @@ func (d *downstream) forget() {
 func (d *downstream) encode(v loop.Directives, source bool) (frame, error) {
 	list := encodeDirectives(d.told, v, source)
 	data, err := proto.Marshal(&pb.Down{Directives: list})
-	return frame{mem.BufferSlice{mem.SliceBuffer(data)}, len(list.Buckets) == 0}, err
+	return frame{data, len(list.Buckets) == 0}, err
 }
 
 // parcel is what is sent of a pb.Down that holds directives.

@@ -1,6 +1,7 @@
 package loopwire
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"reflect"
@@ -100,12 +101,12 @@ func told(t *testing.T, m *member) (list [][]string) {
 		if v == nil {
 			return list
 		}
-		data, err := newCodec().Marshal(v)
+		data, err := encode(v)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var down pb.Down
-		if err := proto.Unmarshal(data.Materialize(), &down); err != nil {
+		if err := proto.Unmarshal(bytes.Join(data, nil), &down); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := names.learn(down.Names); err != nil {
@@ -143,7 +144,7 @@ func TestDirectivesAreEncodedOncePerSetOfBuckets(t *testing.T) {
 	encoded := map[*byte]int{}
 	for _, m := range members {
 		f := m.frames[0]
-		encoded[&f.data[0].ReadOnlyData()[0]]++
+		encoded[&f.data[0]]++
 	}
 	if len(encoded) != 2 {
 		t.Errorf("%d encodings for 300 members of two sets of buckets, want 2", len(encoded))
@@ -197,12 +198,12 @@ func TestWhatIsSentGoesOneByOneAndInOrder(t *testing.T) {
 		defer under.Add(-1)
 		began <- struct{}{}
 		<-goOn
-		data, err := newCodec().Marshal(v)
+		data, err := encode(v)
 		if err != nil {
 			return err
 		}
 		var m pb.Down
-		if err := proto.Unmarshal(data.Materialize(), &m); err != nil {
+		if err := proto.Unmarshal(bytes.Join(data, nil), &m); err != nil {
 			return err
 		}
 		switch {
@@ -237,20 +238,17 @@ func TestWhatIsSentGoesOneByOneAndInOrder(t *testing.T) {
 // A stream whose reader does not read can be ended all the same: its sender is
 // not waited for.
 func TestAStreamThatIsNotReadCanBeEnded(t *testing.T) {
-	d, s := newDownstream(nil, newNumbers()), &listener{ending: make(chan struct{})}
+	d := newDownstream(nil, newNumbers())
 	stuck := make(chan struct{})
 	defer close(stuck)
 	sending := make(chan struct{})
 	ended := make(chan error, 1)
 	go func() {
-		ended <- exchange(s, d, func(any) error {
+		ended <- d.serve(func(any) error {
 			close(sending)
 			<-stuck
 			return nil
-		}, func() error {
-			<-stuck
-			return io.EOF
-		})
+		}, stuck, func() error { return io.EOF }, nil)
 	}()
 	<-sending
 	d.end()

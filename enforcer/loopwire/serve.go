@@ -1,63 +1,30 @@
 package loopwire
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
-	"runtime/debug"
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/openrlc/rlc"
-	"github.com/openrlc/rlc/internal/mtls"
+	"github.com/openrlc/rlc/internal/bidi"
 )
 
-// window is what may be under way on a stream and on a connection, in bytes.
-const window = 1 << 20
-
-// listener is the gRPC server of a tier.
-type listener struct {
-	server *grpc.Server
-	log    *slog.Logger
-	ending chan struct{} // closed when streams are to end
-}
-
-// newListener makes a server. Without TLS it may only listen on loopback.
-func newListener(l net.Listener, c *tls.Config, log *slog.Logger) (*listener, error) {
+// newServer serves the streams of one method on l. Without TLS it may only listen on
+// loopback.
+func newServer(l net.Listener, c *tls.Config, log *slog.Logger, method string, serve func(*bidi.Stream) error) (*bidi.Server, error) {
 	if err := safe(l.Addr(), c); err != nil {
 		return nil, err
 	}
-	o := []grpc.ServerOption{
-		grpc.MaxRecvMsgSize(maxMessage),
-		grpc.MaxHeaderListSize(16 << 10),
-		grpc.MaxConcurrentStreams(1000),
-		grpc.ConnectionTimeout(5 * time.Second),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-		grpc.WaitForHandlers(true),
-		// A set window spares the pings that measure one: two more frames a report.
-		grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window),
-		grpc.WriteBufferSize(8 << 10), grpc.ReadBufferSize(8 << 10), // many small streams
-		grpc.ForceServerCodecV2(newCodec()),
-	}
-	if c != nil {
-		o = append(o, grpc.Creds(credentials.NewTLS(c)))
-	}
-	s := &listener{log: log, ending: make(chan struct{})}
-	o = append(o, grpc.StreamInterceptor(s.guard))
-	s.server = grpc.NewServer(o...)
-	return s, nil
+	return bidi.NewServer(bidi.Config{Methods: map[string]func(*bidi.Stream) error{method: serve}, MaxMessage: maxMessage, TLS: c, Log: log})
 }
 
 // safe refuses to listen beyond this machine for anybody who comes.
@@ -72,54 +39,49 @@ func safe(a net.Addr, c *tls.Config) error {
 	return fmt.Errorf("%w: %s can be reached from other machines: give it TLS with client certificates, or listen on 127.0.0.1", rlc.ErrInvalid, a)
 }
 
-// guard keeps a panic from ending the process.
-func (s *listener) guard(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			s.log.Error("a stream panicked", "method", info.FullMethod, "cause", fmt.Sprint(cause), "stack", string(debug.Stack()))
-			err = status.Error(codes.Internal, "the stream panicked")
-		}
-	}()
-	return next(srv, ss)
-}
-
-// serve answers until ctx ends, then ends all streams.
-func (s *listener) serve(ctx context.Context, l net.Listener) error {
-	served := make(chan error, 1)
-	go func() { served <- s.server.Serve(l) }()
-	select {
-	case err := <-served:
+// first reads the message that a stream begins with.
+func first(s *bidi.Stream, m proto.Message) error {
+	data, err := s.Recv()
+	if err != nil {
 		return err
-	case <-ctx.Done():
 	}
-	close(s.ending)
-	stop := time.AfterFunc(2*time.Second, s.server.Stop)
-	s.server.GracefulStop()
-	stop.Stop()
-	return <-served
+	return damaged(proto.Unmarshal(data, m))
 }
 
-// exchange runs a stream: what comes up in a goroutine of its own, what goes
-// down in one while there is anything. Both end with the stream, which ends when
-// this function returns.
-func exchange(s *listener, d *downstream, send func(any) error, receive func() error) error {
+// damaged is an error in what was sent, nil for none.
+func damaged(err error) error {
+	if err != nil {
+		return status.Error(codes.InvalidArgument, err.Error())
+	}
+	return nil
+}
+
+// exchange runs a stream until it is to end: what comes up goes to receive, what
+// goes down is sent by a goroutine while there is anything. Ending is closed when all
+// streams are to end.
+func exchange(s *bidi.Stream, d *downstream, receive func([]byte) error, ending <-chan struct{}) error {
+	over := s.Deliver(receive)
+	return d.serve(func(v any) error {
+		pieces, err := encode(v)
+		if err != nil {
+			return err
+		}
+		return s.Send(pieces...)
+	}, over, s.Err, ending)
+}
+
+// serve sends what there is to send until the stream is to end: somebody wants that,
+// everything is to end, or nothing more comes up: over is closed then, and why tells.
+func (d *downstream) serve(send func(any) error, over <-chan struct{}, why func() error, ending <-chan struct{}) error {
 	d.open(send)
 	defer d.shut()
-	failed := make(chan error, 1)
-	go func() {
-		for {
-			if err := receive(); err != nil {
-				failed <- err
-				return
-			}
-		}
-	}()
 	var err error
 	select {
-	case err = <-failed:
+	case <-over:
+		err = why()
 	case <-d.closed:
 		err = d.why
-	case <-s.ending:
+	case <-ending:
 		return status.Error(codes.Unavailable, "stopping")
 	}
 	if err == io.EOF {
@@ -129,16 +91,6 @@ func exchange(s *listener, d *downstream, send func(any) error, receive func() e
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
 	return err
-}
-
-// verified is the name that a peer's certificate gives it; "" without one.
-func verified(ctx context.Context) string {
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return ""
-	}
-	info, _ := p.AuthInfo.(credentials.TLSInfo)
-	return mtls.Name(&info.State)
 }
 
 // clock is a monotonic clock that starts at its making.

@@ -91,7 +91,7 @@ func TestAStreamThatNobodyReads(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				size = f.data.Len()
+				size = len(f.data)
 			}
 			a.mu.RUnlock()
 		}

@@ -52,7 +52,7 @@ type rawNode struct {
 
 const (
 	perSecond = 10
-	rampUp    = 10 * time.Second // in which the nodes come
+	rampUp    = 2 * time.Millisecond // between two that come
 	pace      = time.Millisecond
 )
 
@@ -94,7 +94,7 @@ func (f *rawNodes) run(done <-chan struct{}) error {
 			}
 			more = n == len(events)
 		}
-		if len(f.order) < f.size.nodes && now >= rampUp*time.Duration(len(f.order))/time.Duration(f.size.nodes) {
+		if len(f.order) < f.size.nodes && now >= rampUp*time.Duration(len(f.order)) {
 			if err := f.join(now); err != nil {
 				return fmt.Errorf("join: %w", err)
 			}
@@ -205,7 +205,9 @@ func (f *rawNodes) report(n *rawNode, now time.Duration) error {
 	}
 	n.seq++
 	since := uint64((now - n.at).Microseconds())
-	n.at, n.due = now, max(n.due+time.Second, now)
+	if n.at, n.due = now, n.due+time.Second; n.due < now {
+		n.due = now + time.Second // what it was late for is in this report
+	}
 
 	const longest = 2 + 5 // bytes of a tag and the length after it
 	body := f.out[:0]

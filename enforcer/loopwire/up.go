@@ -3,9 +3,6 @@ package loopwire
 import (
 	"sync"
 
-	"google.golang.org/grpc/encoding"
-	_ "google.golang.org/grpc/encoding/proto" // registers the codec that codec builds on
-	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
@@ -13,36 +10,19 @@ import (
 	pb "github.com/openrlc/rlc/enforcer/loopwire/looppb"
 )
 
-// codec is gRPC's protobuf codec but for the two messages of which there are
-// many: a node's report is read into lists that are used again, and directives
-// for many are encoded before they come here.
-type codec struct{ encoding.CodecV2 }
-
-func newCodec() codec { return codec{encoding.GetCodecV2("proto")} }
-
-// Marshal encodes a *parcel or a protobuf message.
-func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+// encode is a *parcel, or a protobuf message, for the wire.
+func encode(v any) (pieces [][]byte, err error) {
 	p, ok := v.(*parcel)
 	if !ok {
-		return c.CodecV2.Marshal(v)
+		data, err := proto.Marshal(v.(proto.Message))
+		return [][]byte{data}, err
 	}
 	if p.names == nil {
-		return p.data, nil
+		return [][]byte{p.data}, nil
 	}
 	// Fields that follow one another are one message.
 	names, err := proto.Marshal(&pb.Down{Names: p.names})
-	return append(mem.BufferSlice{mem.SliceBuffer(names)}, p.data...), err
-}
-
-// Unmarshal decodes into a *nodeUp or a protobuf message.
-func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
-	in, ok := v.(*nodeUp)
-	if !ok {
-		return c.CodecV2.Unmarshal(data, v)
-	}
-	buffer := data.MaterializeToBuffer(mem.DefaultBufferPool())
-	defer buffer.Free()
-	return in.read(buffer.ReadOnlyData())
+	return [][]byte{names, p.data}, err
 }
 
 // nodeUp is a pb.NodeUp whose report is in columns.

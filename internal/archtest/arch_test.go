@@ -29,6 +29,7 @@ var floors = map[string]struct {
 	"internal/disktest":      {1, nil},
 	"internal/dialcheck":     {1, nil},
 	"internal/mtls":          {1, nil},
+	"internal/bidi":          {1, nil},
 	"internal/mtls/mtlstest": {1, nil},
 	"enforcer/gcra":          {1, nil},
 	"enforcer/gcra/gcratest": {1, []string{"enforcer/gcra"}},
@@ -126,14 +127,15 @@ var libraries = map[string][]string{
 	"github.com/prometheus/common":                   {"internal/promserver", "internal/promhistory", "enforcer"},
 	"github.com/klauspost/compress":                  {"internal/demo", "internal/promserver"},
 	"github.com/golang/snappy":                       {"internal/promserver", "internal/promhistory"},
-	"golang.org/x/sync":                              nil, // anybody
+	"golang.org/x/sync":                              nil,               // anybody
+	"golang.org/x/net":                               {"internal/bidi"}, // the frames of HTTP/2
 	"github.com/spf13/cobra":                         {"cmd/rlc"},
 	"golang.org/x/sys":                               {"gitsync"},
 	"github.com/coreos/go-oidc":                      {"internal/identity"},
 	"golang.org/x/oauth2":                            {"internal/identity"},
 	"github.com/go-jose/go-jose":                     {"internal/identity/issuertest"},
 	"golang.org/x/crypto":                            {"gitsync"}, // ssh
-	"google.golang.org/grpc":                         {"enforcer/rls", "enforcer/grpclimit", "enforcer/loopwire", "enforcer/loopwire/looppb"},
+	"google.golang.org/grpc":                         {"enforcer/rls", "enforcer/grpclimit", "enforcer/loopwire", "enforcer/loopwire/looppb", "internal/bidi"},
 	"google.golang.org/genproto/googleapis/rpc":      {"enforcer/grpclimit"}, // the details of a refusal
 	"github.com/envoyproxy/go-control-plane/envoy":   {"enforcer/rls"},
 	"google.golang.org/protobuf":                     {"enforcer/rls", "enforcer/grpclimit", "internal/promserver", "internal/promhistory", "enforcer/loopwire", "enforcer/loopwire/looppb"},
