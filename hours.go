@@ -2,6 +2,7 @@ package rlc
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -52,6 +53,54 @@ func (l Limit) WithRate(rate Rate) Limit {
 		seconds = float64(l.Burst) / float64(l.Rate)
 	}
 	return Limit{Rate: rate, Burst: Burst(min(max(math.Ceil(float64(rate)*seconds), 1), MaxRate))}
+}
+
+// Of is l at t, where t may lie before or after the hours: that of a window that
+// contains t, else the rate of the same hour of the week with a burst in the same
+// proportion, else l. So replays and pages measure past traffic; what is in force
+// at a moment is Quota.At.
+func (x Timed) Of(l Limit, t time.Time) Limit {
+	for _, w := range x.Windows {
+		if !t.Before(w.From) && t.Before(w.Until) {
+			return w.Limit
+		}
+	}
+	if rate, ok := x.Hours.OfWeek(t); ok {
+		return l.WithRate(rate)
+	}
+	return l
+}
+
+// Edges are the moments after from and before until at which a window begins or
+// ends, ascending.
+func (x Timed) Edges(from, until time.Time) (edges []time.Time) {
+	for _, w := range x.Windows {
+		for _, at := range []time.Time{w.From, w.Until} {
+			if at.After(from) && at.Before(until) && (len(edges) == 0 || !at.Equal(edges[len(edges)-1])) {
+				edges = append(edges, at)
+			}
+		}
+	}
+	return edges
+}
+
+// Rates are the lowest and the highest rate of l by the hour, its windows aside.
+func (x Timed) Rates(l Limit) (lowest, highest Rate) {
+	if x.Hours == nil || len(x.Hours.Rates) == 0 {
+		return l.Rate, l.Rate
+	}
+	return slices.Min(x.Hours.Rates), slices.Max(x.Hours.Rates)
+}
+
+// Headroom is the fraction that l adds above a peak, at the time of that peak:
+// (limit − peak) / peak, as a policy's parameter of that name. It is below zero
+// where the peak lies above the limit; ok is false where either is not known.
+func (x Timed) Headroom(l *Limit, p Peak) (share float64, ok bool) {
+	if l == nil || p.Rate <= 0 {
+		return 0, false
+	}
+	rate := x.Of(*l, p.At).Rate
+	return float64((rate - p.Rate) / p.Rate), rate > 0
 }
 
 // At is q's limit at t: that of a window that contains it, else the hour's rate

@@ -107,7 +107,7 @@ func moved(c *rlc.Change) float64 {
 	most := max(apart(float64(c.Old.Rate), float64(c.New.Rate)), apart(float64(c.Old.Burst), float64(c.New.Burst)))
 	if c.OldTimed.Hours != nil || c.NewTimed.Hours != nil {
 		was, is := ofChange(c)
-		eachHour(c.At, func(t time.Time) { most = max(most, apart(float64(was(t)), float64(is(t)))) })
+		eachHour(measuredAt(c), func(t time.Time) { most = max(most, apart(float64(was(t)), float64(is(t)))) })
 	}
 	return most
 }

@@ -231,10 +231,25 @@ func eachHour(t time.Time, yield func(time.Time)) {
 	}
 }
 
+// measuredAt is when a change is looked at: its run's now, and of a person's edit,
+// which has none, when the later hours begin.
+func measuredAt(c *rlc.Change) time.Time {
+	at := c.At
+	if at.IsZero() {
+		for _, h := range []*rlc.QuotaHours{c.OldTimed.Hours, c.NewTimed.Hours} {
+			if h != nil && h.From.After(at) {
+				at = h.From
+			}
+		}
+	}
+	return at
+}
+
 // ofChange are the rates before and after a change, by hour of the week. Old and
 // New must be there.
 func ofChange(c *rlc.Change) (was, is func(time.Time) rlc.Rate) {
-	return weekly(c.OldTimed.Hours, c.Old.Rate, c.At), weekly(c.NewTimed.Hours, c.New.Rate, c.At)
+	at := measuredAt(c)
+	return weekly(c.OldTimed.Hours, c.Old.Rate, at), weekly(c.NewTimed.Hours, c.New.Rate, at)
 }
 
 // fallingHours counts the hours of the week that a change lowers, whatever it
@@ -245,7 +260,7 @@ func fallingHours(c *rlc.Change) int {
 		return 0
 	}
 	was, is := ofChange(c)
-	return fallen(c.At, was, is)
+	return fallen(measuredAt(c), was, is)
 }
 
 // Lowers reports whether a change lowers a quota: its rate, its burst, or an hour
@@ -257,6 +272,39 @@ func Lowers(c *rlc.Change) bool {
 // LowersRate is Lowers but for the burst.
 func LowersRate(c *rlc.Change) bool {
 	return c.Old != nil && c.New != nil && (c.New.Rate < c.Old.Rate || fallingHours(c) > 0)
+}
+
+// Direction is which way a change moves a quota: 1 up, −1 down, 0 where neither its
+// rate nor an hour of the week moves, and where it is new or goes. Where the rate
+// stays, one hour that falls is down.
+func Direction(c *rlc.Change) int {
+	if c.Old == nil || c.New == nil || c.Remove {
+		return 0
+	}
+	m, _ := MovedHours(c)
+	switch {
+	case c.New.Rate > c.Old.Rate:
+		return 1
+	case c.New.Rate < c.Old.Rate || m.Lower > 0:
+		return -1
+	case m.Higher > 0:
+		return 1
+	}
+	return 0
+}
+
+// HoursDelta says how far a change moves the hours of the week, "" where none
+// moves: ", 60 h to -40 %, 12 h to +8 %".
+func HoursDelta(c *rlc.Change) string {
+	m, _ := MovedHours(c)
+	s := ""
+	if m.Lower > 0 {
+		s += fmt.Sprintf(", %d h to %+.0f %%", m.Lower, -100*m.Down)
+	}
+	if m.Higher > 0 {
+		s += fmt.Sprintf(", %d h to %+.0f %%", m.Higher, 100*m.Up)
+	}
+	return s
 }
 
 // HoursMoved is how a change moves the hours of the week.
@@ -272,7 +320,7 @@ func MovedHours(c *rlc.Change) (m HoursMoved, ok bool) {
 		return m, false
 	}
 	was, is := ofChange(c)
-	eachHour(c.At, func(t time.Time) {
+	eachHour(measuredAt(c), func(t time.Time) {
 		switch a, b := was(t), is(t); {
 		case b < a*(1-1e-9):
 			m.Lower++

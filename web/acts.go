@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"math"
 	"net/http"
 	"strings"
@@ -228,13 +229,14 @@ func (s *server) apiPlan(v *visit) error {
 // apiBacktest replays the stored history of one quota against a limit.
 func (s *server) apiBacktest(v *visit) error {
 	var in struct {
-		Service string   `json:"service"`
-		Bucket  string   `json:"bucket"`
-		Key     rlc.Key  `json:"key"`
-		Rate    *float64 `json:"rate"`
-		Burst   *int64   `json:"burst"`
-		From    string   `json:"from"`
-		Until   string   `json:"until"`
+		Service   string   `json:"service"`
+		Bucket    string   `json:"bucket"`
+		Key       rlc.Key  `json:"key"`
+		Rate      *float64 `json:"rate"`
+		Burst     *int64   `json:"burst"`
+		From      string   `json:"from"`
+		Until     string   `json:"until"`
+		rlc.Timed          // hours and windows of the rate, as in quotas.yaml
 		choiceIn
 	}
 	if err := read(v, &in); err != nil {
@@ -263,7 +265,7 @@ func (s *server) apiBacktest(v *visit) error {
 	} else if *in.Rate > 0 && *in.Rate <= rlc.MaxRate {
 		limit.Burst = rlc.Burst(math.Max(1, math.Ceil(2**in.Rate))) // as the historical policy
 	}
-	if err := limit.Valid(); err != nil {
+	if err := cmp.Or(limit.Valid(), validTimed(in.Timed)); err != nil {
 		return err
 	}
 	until, from := s.Now().UTC(), s.Now().UTC().Add(-window)
@@ -297,7 +299,7 @@ func (s *server) apiBacktest(v *visit) error {
 	if asks {
 		return apiWhatIf(v, h, in.choiceIn)
 	}
-	b := backtest.FromHistory(h, limit)
+	b := backtest.FromTimed(h, limit, in.Timed)
 	return answer(v, http.StatusOK, backtestJSON(named(&b, in.Bucket, in.Key)))
 }
 

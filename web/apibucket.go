@@ -26,7 +26,7 @@ func rowJSON(r *row) object {
 			out["peak"] = r.change.Peak
 		}
 	}
-	if h, ok := headroom(r.force(), r.peak()); ok {
+	if h, ok := r.headroom(); ok {
 		out["headroom"] = h
 	}
 	return out
@@ -85,7 +85,7 @@ func bucketRows(rows []row, seen counts) [][]string {
 		if r.peak() > 0 {
 			peak = float(float64(r.peak()))
 		}
-		if h, ok := headroom(r.force(), r.peak()); ok {
+		if h, ok := r.headroom(); ok {
 			head = float(h)
 		}
 		drops, virtual := "", ""

@@ -210,7 +210,7 @@ func (s *server) askedRate(t *truth, bucket string, key rlc.Key, text string) (r
 	_, desired := s.Truths.Desired()
 	_, live := s.Truths.Live()
 	t.lay(desired, live, nil)
-	r := t.hit(match.Hit{Bucket: i, Key: key})
+	r := t.hit(match.Hit{Bucket: i, Key: key}, "")
 	if l := r.force(); l != nil && n <= float64(l.Rate) {
 		return 0, invalid("%s is not above the limit in force, %s req/s", text, strconv.FormatFloat(float64(l.Rate), 'f', -1, 64))
 	}

@@ -32,7 +32,7 @@ func explain(v *visit, t *truth, r *row, view *ui.Bucket) {
 	view.Outcome = x.Verdict
 	if l := r.force(); l != nil && c.Moves() && c.New != nil { // the steps lead to another number
 		view.WhyTitle += " is proposed"
-		view.Outcome += ". In force is " + limitText(l) + ": " + cmp.Or(r.why, "no reason is written beside it")
+		view.Outcome += ". In force is " + timedText(l, r.forceTimed()) + ": " + cmp.Or(r.why, "no reason is written beside it")
 	}
 	top := 0.0
 	for _, l := range x.Lines {
@@ -70,7 +70,7 @@ func explain(v *visit, t *truth, r *row, view *ui.Bucket) {
 		if c.Moves() {
 			label = "Proposed limit"
 		}
-		view.Steps = append(view.Steps, ui.Step{Label: label, Detail: "burst " + count(float64(c.New.Burst)), Rate: limitText(c.New), Bar: "end", X: "0", W: coord(float64(c.New.Rate) / top * 100)})
+		view.Steps = append(view.Steps, ui.Step{Label: label, Detail: byHour(c.NewTimed, "burst "+count(float64(c.New.Burst))), Rate: limitText(c.New), Bar: "end", X: "0", W: coord(float64(c.New.Rate) / top * 100)})
 	}
 }
 
@@ -134,15 +134,19 @@ func ruleText(rule string) string {
 }
 
 func episodeRows(v *visit, t *truth, r *row, view *ui.Bucket) {
-	b, of := r.inForce(), r.force()
+	b, of, timed := r.inForce(), r.force(), r.forceTimed()
 	if b == nil && r.change != nil && r.change.Backtest.New != nil {
-		b, of = r.change.Backtest.New, r.change.New
+		b, of, timed = r.change.Backtest.New, r.change.New, r.change.NewTimed
 	}
 	if b == nil {
 		view.NoEpisode = &ui.Empty{Title: "Nothing has been replayed yet", Reason: "Episodes come from the backtest of a run that read history for this quota.", Fix: ui.Link{Text: "Runs", URL: "/runs"}}
 		return
 	}
-	view.EpisodeOf = "What " + limitText(of) + " req/s would have done to past traffic. Dropping steps less than ten minutes apart are one episode."
+	rates := timedText(of, timed)
+	if timed.Hours == nil {
+		rates += " req/s"
+	}
+	view.EpisodeOf = "What " + rates + " would have done to past traffic. Dropping steps less than ten minutes apart are one episode."
 	if len(b.Episodes) == 0 {
 		view.NoEpisode = &ui.Empty{Title: "No episodes", Reason: "Replayed over " + count(b.Requests) + " requests at steps of " + stepText(time.Duration(b.Step*float64(time.Second))) + ", the limit would have dropped none."}
 	}

@@ -2,6 +2,7 @@ package web_test
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -71,5 +72,26 @@ func lacks(t *testing.T, page, text string) {
 	t.Helper()
 	if strings.Contains(page, text) {
 		t.Errorf("the page says %q", text)
+	}
+}
+
+// Hours and windows of a rate are replayed as quotas.yaml would have them, and
+// refused where it could not hold them.
+func TestABacktestTakesHoursAndWindows(t *testing.T) {
+	h := newFixture(t).handler(t)
+	const ask = `{"service":"checkout","bucket":"mobile-create","rate":5000,"burst":10000,"from":"2026-12-01T06:00:00Z","until":"2026-12-02T06:00:00Z"`
+	drops := func(rest string) float64 {
+		n, _ := asked(t, h, "/api/v1/backtest", ask+rest+"}")["drops"].(float64)
+		return n
+	}
+	flat := drops("")
+	hours, window := drops(`,"hours":{"from":"2026-12-01T00:00:00Z","rates":[1]}`), drops(`,"windows":[{"from":"2026-12-01T12:00:00Z","until":"2026-12-01T12:30:00Z","rate":1,"burst":1}],"hours":null`)
+	if flat != 0 || hours <= 0 || window <= 0 || hours == window {
+		t.Errorf("dropped %g, with an hour at 1/s %g, with a window %g", flat, hours, window)
+	}
+	for _, wrong := range []string{`,"hours":{"from":"2026-12-01T00:30:00Z","rates":[1]}`, `,"windows":[{"from":"2026-12-01T12:00:00Z","until":"2026-12-01T12:00:00Z","rate":1,"burst":1}]`} {
+		if w := request(h, "POST", "/api/v1/backtest", ask+wrong+"}", func(r *http.Request) { r.Header.Set("Content-Type", "application/json") }); w.Code != http.StatusUnprocessableEntity && w.Code != http.StatusBadRequest {
+			t.Errorf("%s: %d %s", wrong, w.Code, w.Body)
+		}
 	}
 }

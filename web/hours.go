@@ -14,15 +14,41 @@ import (
 // windows.
 type rowTimed struct{ desired, live, proposed rlc.Timed }
 
-// counter is the limit that pages measure against, with its hours; nil for none.
+// counter is the limit that pages measure against, with what it has at times; nil
+// for none.
 func (r *row) counter() *backtest.Counter {
 	switch {
 	case r.live != nil:
-		return &backtest.Counter{Limit: *r.live, Hours: r.timed.live.Hours}
+		return &backtest.Counter{Limit: *r.live, Timed: r.timed.live}
 	case r.desired != nil:
-		return &backtest.Counter{Limit: *r.desired, Hours: r.timed.desired.Hours}
+		return &backtest.Counter{Limit: *r.desired, Timed: r.timed.desired}
 	}
 	return nil
+}
+
+// headroom is what the limit in force leaves above the highest step, at the time of
+// that step.
+func (r *row) headroom() (share float64, known bool) {
+	if r.change == nil {
+		return 0, false
+	}
+	return r.forceTimed().Headroom(r.force(), r.change.Peak)
+}
+
+// forceTimed is what force has at times.
+func (r *row) forceTimed() rlc.Timed {
+	if r.live != nil {
+		return r.timed.live
+	}
+	return r.timed.desired
+}
+
+// timedText is a limit's rate in words: what it has by the hour, where it has hours.
+func timedText(l *rlc.Limit, t rlc.Timed) string {
+	if hours := policies.HoursText(t.Hours); hours != "" {
+		return hours
+	}
+	return limitText(l)
 }
 
 // stretch is a limit in force from a moment on, with its hours and windows.
@@ -69,11 +95,7 @@ func ofWeek(limit *rlc.Limit, h *rlc.QuotaHours, from, until time.Time) (out []s
 		return nil
 	}
 	for at := from; at.Before(until); at = at.Add(time.Hour) {
-		rate, ok := h.OfWeek(at)
-		if !ok {
-			rate = limit.Rate
-		}
-		out = step(out, segmentD{at.Unix(), float64(rate), ""})
+		out = step(out, segmentD{at.Unix(), float64(rlc.Timed{Hours: h}.Of(*limit, at).Rate), ""})
 	}
 	return out
 }
@@ -127,6 +149,30 @@ func validHours(h *rlc.QuotaHours) error {
 		if !(r > 0 && r <= rlc.MaxRate) {
 			return invalid("a rate of hours is above 0")
 		}
+	}
+	return nil
+}
+
+// mostWindows is how many windows quotas.yaml holds for a quota.
+const mostWindows = 50
+
+// validTimed refuses what quotas.yaml cannot hold.
+func validTimed(t rlc.Timed) error {
+	if err := validHours(t.Hours); err != nil {
+		return err
+	}
+	if len(t.Windows) > mostWindows {
+		return invalid("at most %d windows", mostWindows)
+	}
+	var end time.Time
+	for _, w := range t.Windows {
+		if !w.From.Before(w.Until) || w.From.Before(end) {
+			return invalid("windows are in order and apart from each other")
+		}
+		if err := w.Valid(); err != nil {
+			return err
+		}
+		end = w.Until
 	}
 	return nil
 }

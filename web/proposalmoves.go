@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/policies"
 )
 
 func proposalLine(p rlc.Proposal) string {
@@ -17,19 +18,28 @@ func proposalLine(p rlc.Proposal) string {
 	return text
 }
 
-// moves counts what rises, falls and is new.
+// moves counts what rises, falls and is new. A quota whose hours fall, falls.
 func moves(all []rlc.Change) (up, down, fresh int) {
 	for _, c := range all {
-		switch {
+		switch way := policies.Direction(&c); {
 		case c.Old == nil:
 			fresh++
-		case c.New != nil && c.New.Rate > c.Old.Rate:
+		case way > 0:
 			up++
-		case c.New != nil && c.New.Rate < c.Old.Rate:
+		case way < 0:
 			down++
 		}
 	}
 	return up, down, fresh
+}
+
+// moveText is how far a change moves a quota's rate and its hours.
+func moveText(c *rlc.Change) string {
+	hours := policies.HoursDelta(c)
+	if hours != "" && *c.Old == *c.New {
+		return strings.TrimPrefix(hours, ", ")
+	}
+	return delta(c.Old, c.New) + hours
 }
 
 func movesText(up, down, fresh int) string {

@@ -162,9 +162,9 @@ func (s *server) proposal(v *visit) error {
 		if c.New != nil {
 			newSum += float64(c.New.Rate)
 		}
-		if c.Old != nil && c.New != nil && c.New.Rate < c.Old.Rate {
+		if policies.LowersRate(&c) {
 			view.Tight = append(view.Tight, ui.Task{Chip: modeChip(changeMode(svc, c)), Title: quotaName(c.Bucket, c.Key),
-				Detail: limitText(c.Old) + " → " + limitText(c.New) + " req/s; " + left(c) + s.ownedBy(c.Key["caller"]), Action: ui.Link{Text: "Look", URL: bucketURL(p.Service, c.Bucket, c.Key)}})
+				Detail: limitText(c.Old) + " → " + limitText(c.New) + " req/s" + policies.HoursDelta(&c) + "; " + left(c) + s.ownedBy(c.Key["caller"]), Action: ui.Link{Text: "Look", URL: bucketURL(p.Service, c.Bucket, c.Key)}})
 		}
 	}
 	if s.Merging != nil && view.Waits {
@@ -222,7 +222,7 @@ func changeMode(svc *rlc.Service, c rlc.Change) rlc.Mode {
 }
 
 func left(c rlc.Change) string {
-	if h, ok := headroom(c.New, c.Peak.Rate); ok {
+	if h, ok := c.NewTimed.Headroom(c.New, c.Peak); ok {
 		return "peak " + rate(float64(c.Peak.Rate)) + ", so " + signed(h) + " headroom is left"
 	}
 	return "peak unknown"
@@ -232,7 +232,7 @@ func moveRow(service string, svc *rlc.Service, c rlc.Change) ui.MoveRow {
 	mode := changeMode(svc, c)
 	row := ui.MoveRow{
 		Link: ui.Link{Text: quotaName(c.Bucket, c.Key), URL: bucketURL(service, c.Bucket, c.Key)}, Chip: modeChip(mode), Real: mode == rlc.Enforce,
-		Old: limitText(c.Old), New: limitText(c.New), OldX: limitExact(c.Old), NewX: limitExact(c.New), Delta: delta(c.Old, c.New),
+		Old: limitText(c.Old), New: limitText(c.New), OldX: limitExact(c.Old), NewX: limitExact(c.New), Delta: moveText(&c),
 		Dir: "same", Peak: "—", Headroom: "—", DropsOld: "—", DropsNew: "—", Why: c.Why,
 	}
 	if mode == "" {
@@ -244,7 +244,7 @@ func moveRow(service string, svc *rlc.Service, c rlc.Change) ui.MoveRow {
 	if c.Peak.Rate > 0 {
 		row.Peak, row.PeakX = rate(float64(c.Peak.Rate)), exact(float64(c.Peak.Rate))+" req/s at "+stamp(c.Peak.At)
 	}
-	if h, ok := headroom(c.New, c.Peak.Rate); ok {
+	if h, ok := c.NewTimed.Headroom(c.New, c.Peak); ok {
 		row.Headroom, row.Bad = signed(h), h < 0
 	}
 	if b := c.Backtest.Old; b != nil {
@@ -260,12 +260,12 @@ func moveRow(service string, svc *rlc.Service, c rlc.Change) ui.MoveRow {
 	if c.New != nil {
 		proposed = float64(c.New.Rate)
 	}
-	switch {
+	switch way := policies.Direction(&c); {
 	case c.Old == nil:
 		row.Dir = "new"
-	case proposed > old:
+	case way > 0:
 		row.Dir = "up"
-	case proposed < old:
+	case way < 0:
 		row.Dir = "down"
 	}
 	row.ArrowX, row.ArrowW, row.From, row.Tip = arrow(old, proposed)

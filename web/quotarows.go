@@ -36,7 +36,7 @@ func arrange(rows []row, seen counts, text, mode, by string, desc bool) ([]row, 
 		"proposed": func(r *row) float64 { return limitRate(r.proposed) },
 		"peak":     func(r *row) float64 { return float64(r.peak()) },
 		"headroom": func(r *row) float64 {
-			if h, ok := headroom(r.force(), r.peak()); ok {
+			if h, ok := r.headroom(); ok {
 				return h
 			}
 			return 1e300
@@ -133,7 +133,7 @@ func quotaRow(t *truth, r *row, seen counts) ui.QuotaRow {
 	if p := r.peak(); p > 0 {
 		out.Peak = rate(float64(p))
 	}
-	if h, ok := headroom(r.force(), r.peak()); ok {
+	if h, ok := r.headroom(); ok {
 		out.Headroom, out.Bad = signed(h), h < 0
 		out.Gauge = gauge(float64(r.peak()), float64(r.force().Rate), r.mode == rlc.Enforce)
 	} else if out.Note == "" && r.force() == nil && r.change == nil {

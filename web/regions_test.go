@@ -87,3 +87,33 @@ func TestABacktestOfARegionIsOfItsTraffic(t *testing.T) {
 		t.Errorf("%v requests, want %v", requests, 200*86400)
 	}
 }
+
+// A request from us is counted by the quota of us; from a region without one, and
+// where nobody says from which, by the one over all.
+func TestARequestsRegionDecidesWhichQuotaCountsIt(t *testing.T) {
+	_, h := regional(t)
+	for query, want := range map[string]string{"&region=us": "all@us", "&region=ap": "all", "": "all"} {
+		var out struct{ Bucket string }
+		if err := json.Unmarshal(get(h, "/api/v1/why?service=edge"+query).Body.Bytes(), &out); err != nil || out.Bucket != want {
+			t.Errorf("%q: %q, %v, want %s", query, out.Bucket, err, want)
+		}
+	}
+}
+
+// What rlc explain edge all@us asks for.
+func TestARegionsExplanationIsOfItsOwnSteps(t *testing.T) {
+	f, h := regional(t)
+	change := func(region string, rate rlc.Rate) rlc.Change {
+		l := &rlc.Limit{Rate: rate, Burst: rlc.Burst(2 * rate)}
+		return rlc.Change{RunID: "regions", Service: "edge", Bucket: "all", Region: region, At: runAt, Old: l, New: l, Why: "w",
+			Reasons: []rlc.Reason{{Rule: "weekly_peak", Detail: "peak of <" + region + ">", Rate: rate, Acted: true}}}
+	}
+	f.run(t, rlc.Run{ID: "regions", Trigger: rlc.ByPerson, Service: "edge", Now: runAt, Commit: f.commit.Hash, Stage: rlc.Finished, Result: rlc.ResultOK, Started: runAt.Add(time.Second), Finished: runAt.Add(time.Minute), Total: 3},
+		[]rlc.Change{change("", 1560), change("eu", 1560), change("us", 190)}, nil)
+	for bucket, want := range map[string]string{"all": "peak of <>", "all@eu": "peak of <eu>", "all@us": "peak of <us>"} {
+		var out struct{ Explanation struct{ Text string } }
+		if err := json.Unmarshal(get(h, "/api/v1/services/edge/buckets/"+bucket).Body.Bytes(), &out); err != nil || !strings.Contains(out.Explanation.Text, want) {
+			t.Errorf("%s: %v\n%s", bucket, err, out.Explanation.Text)
+		}
+	}
+}

@@ -208,11 +208,11 @@ func (s *server) apiReplay(v *visit) error {
 		From    string `json:"from"`
 		Until   string `json:"until"`
 		Quotas  []struct {
-			Bucket string          `json:"bucket"`
-			Key    rlc.Key         `json:"key"`
-			Rate   rlc.Rate        `json:"rate"`
-			Burst  rlc.Burst       `json:"burst"`
-			Hours  *rlc.QuotaHours `json:"hours"` // as in quotas.yaml; null: one rate for all
+			Bucket    string    `json:"bucket"`
+			Key       rlc.Key   `json:"key"`
+			Rate      rlc.Rate  `json:"rate"`
+			Burst     rlc.Burst `json:"burst"`
+			rlc.Timed           // hours and windows as in quotas.yaml; without them one rate for all
 		} `json:"quotas"`
 	}
 	if err := read(v, &in); err != nil {
@@ -223,11 +223,11 @@ func (s *server) apiReplay(v *visit) error {
 	}
 	var own map[string]backtest.Counter
 	for _, q := range in.Quotas {
-		l := backtest.Counter{Limit: rlc.Limit{Rate: q.Rate, Burst: q.Burst}, Hours: q.Hours}
+		l := backtest.Counter{Limit: rlc.Limit{Rate: q.Rate, Burst: q.Burst}, Timed: q.Timed}
 		if err := l.Valid(); err != nil {
 			return err
 		}
-		if err := validHours(q.Hours); err != nil {
+		if err := validTimed(q.Timed); err != nil {
 			return err
 		}
 		if own == nil {

@@ -374,11 +374,11 @@ func (r *row) inForce() *rlc.Backtest {
 	if c == nil {
 		return nil
 	}
-	limit := r.force()
+	limit, timed := r.force(), r.forceTimed()
 	switch {
-	case limit != nil && c.Old != nil && *c.Old == *limit:
+	case limit != nil && c.Old != nil && *c.Old == *limit && c.OldTimed.Equal(timed):
 		return c.Backtest.Old
-	case limit != nil && c.New != nil && *c.New == *limit:
+	case limit != nil && c.New != nil && *c.New == *limit && c.NewTimed.Equal(timed):
 		return c.Backtest.New
 	}
 	return nil

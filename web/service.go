@@ -189,10 +189,10 @@ func serviceVerdict(t *truth, seen counts, age counting) (say []ui.Part, more st
 		if share(c.VirtualDrops, c.Offered) > noticed && (shadowed == nil || c.VirtualDrops > seen[shadowed.id()].VirtualDrops) {
 			shadowed = r
 		}
-		if h, ok := headroom(r.force(), r.peak()); ok && h < 0 {
+		if h, ok := r.headroom(); ok && h < 0 {
 			if small == nil {
 				small = r
-			} else if best, _ := headroom(small.force(), small.peak()); h < best {
+			} else if best, _ := small.headroom(); h < best {
 				small = r
 			}
 		}
@@ -251,7 +251,7 @@ func quiet(t *truth) string {
 			continue
 		}
 		limits++
-		if _, ok := headroom(r.force(), r.peak()); ok {
+		if _, ok := r.headroom(); ok {
 			known++
 		}
 	}
@@ -280,10 +280,10 @@ func serviceTiles(t *truth, sum rlc.ServiceSummary, seen counts, age counting) [
 		if r.bucket != nil && r.bucket.Role == rlc.QuotaRole && r.force() != nil {
 			limits += float64(r.force().Rate)
 		}
-		if h, ok := headroom(r.force(), r.peak()); ok {
+		if h, ok := r.headroom(); ok {
 			if least == nil {
 				least = r
-			} else if b, _ := headroom(least.force(), least.peak()); h < b {
+			} else if b, _ := least.headroom(); h < b {
 				least = r
 			}
 		}
@@ -324,7 +324,7 @@ func serviceTiles(t *truth, sum rlc.ServiceSummary, seen counts, age counting) [
 		tiles[1].Figure, tiles[1].Unit, tiles[1].From = unknown, "", "no limit is live"
 	}
 	if least != nil {
-		h, _ := headroom(least.force(), least.peak())
+		h, _ := least.headroom()
 		tiles[4] = ui.Tile{Label: "Least headroom", Figure: signed(h), From: quotaName(least.name, least.key)}
 		if h < 0 {
 			tiles[4].Level = "bad"

@@ -6,7 +6,6 @@ import (
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/enforcer/gcra"
 	"github.com/openrlc/rlc/internal/backtest"
-	"github.com/openrlc/rlc/policies"
 	"github.com/openrlc/rlc/web/ui"
 )
 
@@ -24,11 +23,8 @@ func today(r *row, h rlc.History, asked rlc.Limit) ([]ui.Part, error) {
 			return nil, err
 		}
 		b, name = backtest.FromHistoryCounted(h, limit), count(float64(w.Requests))+" a "+cmp.Or(w.Per, w.Length.String())
-	case force != nil && (force.Limit != asked || force.Hours != nil):
-		b, name = backtest.FromHours(h, force.Limit, force.Hours), limitText(&force.Limit)
-		if text := policies.HoursText(force.Hours); text != "" {
-			name = text
-		}
+	case force != nil && (force.Limit != asked || force.Hours != nil || len(force.Windows) > 0):
+		b, name = backtest.FromTimed(h, force.Limit, force.Timed), timedText(&force.Limit, force.Timed)
 	default:
 		return nil, nil
 	}

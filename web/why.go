@@ -55,12 +55,12 @@ func (s *server) explain(v *visit) (*explained, error) {
 	winner := ""
 	if res.Quota.Bucket >= 0 {
 		hit[res.Quota.Bucket] = true
-		r := t.hit(res.Quota)
+		r := t.hit(res.Quota, attrs["region"])
 		out.quota, winner = &r, r.name
 	}
 	for _, c := range res.Caps {
 		hit[c.Bucket] = true
-		out.caps = append(out.caps, t.hit(c))
+		out.caps = append(out.caps, t.hit(c, attrs["region"]))
 	}
 	for i := range t.service.Buckets {
 		if b := &t.service.Buckets[i]; !hit[i] {
@@ -70,9 +70,13 @@ func (s *server) explain(v *visit) (*explained, error) {
 	return out, nil
 }
 
-// hit is the quota that counts a request: its own, else what new_key gives.
-func (t *truth) hit(h match.Hit) row {
+// hit is the quota that counts a request from a region, "" where nobody said from
+// which: the region's own, else the one over all, else what new_key gives.
+func (t *truth) hit(h match.Hit, region string) row {
 	b := &t.service.Buckets[h.Bucket]
+	if r := t.row(rlc.Quota{Bucket: b.Name, Region: region}.Place(), h.Key); r != nil {
+		return *r
+	}
 	if r := t.row(b.Name, h.Key); r != nil {
 		return *r
 	}

@@ -172,9 +172,9 @@ func (o *checking) replay(c *cobra.Command, e *checks.Edit) error {
 		return nil
 	}
 	cl := dial(c)
-	return e.Backtest(c.Context(), o.most, func(ctx context.Context, service, bucket string, key rlc.Key, limit rlc.Limit) (b rlc.Backtest, err error) {
+	return e.Backtest(c.Context(), o.most, func(ctx context.Context, service string, q rlc.Quota) (b rlc.Backtest, err error) {
 		err = cl.do(ctx, http.MethodPost, "/api/v1/backtest", nil, map[string]any{
-			"service": service, "bucket": bucket, "key": key, "rate": limit.Rate, "burst": limit.Burst}, &b)
+			"service": service, "bucket": q.Bucket, "key": q.Key, "rate": q.Rate, "burst": q.Burst, "hours": q.Hours, "windows": q.Windows}, &b)
 		if e := (exit{}); errors.As(err, &e) && e.code == exitInvalid {
 			err = fmt.Errorf("%w: %w", rlc.ErrNotFound, err) // the server does not know the bucket, or its traffic
 		}

@@ -116,6 +116,9 @@ func readQuotas(service, file string) ([]map[string]any, error) {
 		if q.Hours != nil {
 			one["hours"] = q.Hours
 		}
+		if len(q.Windows) > 0 {
+			one["windows"] = q.Windows
+		}
 		all = append(all, one)
 	}
 	if len(all) == 0 {

@@ -312,13 +312,7 @@ func delta(c rlc.Change) string {
 	case c.Old == nil || c.Old.Rate == 0:
 		return "new"
 	}
-	text := fmt.Sprintf("%+.0f %%", 100*(float64(c.New.Rate)/float64(c.Old.Rate)-1))
-	if m, _ := policies.MovedHours(&c); m.Lower > 0 {
-		text += fmt.Sprintf(", %d h to %+.0f %%", m.Lower, -100*m.Down)
-	} else if m.Higher > 0 {
-		text += fmt.Sprintf(", %d h to %+.0f %%", m.Higher, 100*m.Up)
-	}
-	return text
+	return fmt.Sprintf("%+.0f %%", 100*(float64(c.New.Rate)/float64(c.Old.Rate)-1)) + policies.HoursDelta(&c)
 }
 
 func dropsText(b *rlc.Backtest) string {

@@ -96,6 +96,10 @@ func (a *App) summarise(ctx context.Context, name string) (rlc.ServiceSummary, e
 			}
 		}
 	}
+	whole := map[string]bool{} // quotas over all regions and zones
+	for _, q := range quotas {
+		whole[q.ID()] = true
+	}
 	for _, q := range quotas {
 		buckets[q.Bucket] += float64(q.Rate)
 		if svc != nil {
@@ -103,7 +107,9 @@ func (a *App) summarise(ctx context.Context, name string) (rlc.ServiceSummary, e
 				continue
 			}
 		}
-		row.LimitSum += q.Rate
+		if part := q.Place() != q.Bucket; !part || !whole[rlc.QuotaID(q.Bucket, q.Key)] {
+			row.LimitSum += q.Rate
+		}
 	}
 	for b, sum := range buckets {
 		a.metrics.quota.WithLabelValues(name, b).Set(sum)
@@ -120,13 +126,15 @@ func (a *App) summarise(ctx context.Context, name string) (rlc.ServiceSummary, e
 		if cap {
 			continue
 		}
-		row.Requests += ch.Offered
-		if ch.LastHour != nil {
-			row.Offered += *ch.LastHour
-		}
 		q := c.QuotaByID(name, ch.ID())
-		if q != nil {
-			row.Limited += ch.Offered
+		if ch.Region == "" || !whole[rlc.QuotaID(ch.Bucket, ch.Key)] { // else it is part of that one's
+			row.Requests += ch.Offered
+			if ch.LastHour != nil {
+				row.Offered += *ch.LastHour
+			}
+			if q != nil {
+				row.Limited += ch.Offered
+			}
 		}
 		if q == nil || q.Rate <= 0 || ch.Peak.Rate <= 0 {
 			continue
@@ -134,7 +142,8 @@ func (a *App) summarise(ctx context.Context, name string) (rlc.ServiceSummary, e
 		if row.Known++; rlc.Fits(q.Rate, ch.Peak.Rate) {
 			row.Fitting++
 		}
-		headroom := rlc.Ratio(float64(q.Rate-ch.Peak.Rate) / float64(ch.Peak.Rate))
+		share, _ := q.Timed().Headroom(&q.Limit, ch.Peak)
+		headroom := rlc.Ratio(share)
 		if row.Headroom == nil || headroom < *row.Headroom {
 			row.Headroom, row.HeadroomAt = &headroom, ch.ID()
 		}
@@ -201,8 +210,8 @@ func (a *App) newest(ctx context.Context, service string, svc *rlc.Service) (map
 	}
 	newest := map[string]rlc.SeriesKey{}
 	for _, k := range series {
-		if svc == nil || svc.Bucket(k.Bucket) == nil || svc.Bucket(k.Bucket).Role == rlc.CapRole {
-			continue
+		if svc == nil || svc.Bucket(k.Bucket) == nil || svc.Bucket(k.Bucket).Role == rlc.CapRole || len(k.Key) > len(svc.Bucket(k.Bucket).Each) {
+			continue // the last one is a region's own, and part of another
 		}
 		id := rlc.QuotaID(k.Bucket, k.Key)
 		if old, ok := newest[id]; !ok || sealed[k.ID].After(sealed[old.ID]) {

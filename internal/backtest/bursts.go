@@ -2,15 +2,17 @@ package backtest
 
 import (
 	"math"
+	"time"
 
 	"github.com/openrlc/rlc"
 )
 
-// bursts is what the counted seconds of a history say of a limit whose rate
-// follows hours, nil for none; nil where nobody counted any. The law is the
-// replay's at a step of one second, from full tokens: a second fits if it brings
-// no more than the burst and what the limit refills in it.
-func bursts(h rlc.History, limit rlc.Limit, hours *rlc.QuotaHours) *rlc.Bursts {
+// bursts is what the counted seconds of a history say of a limit that differs by
+// time; nil where nobody counted any. The law is the replay's at a step of one
+// second, from full tokens: a second fits if it brings no more than the burst and
+// what the limit refills in it. An hour in which a window begins or ends is held to
+// the lower limit.
+func bursts(h rlc.History, limit rlc.Limit, timed rlc.Timed) *rlc.Bursts {
 	var out rlc.Bursts
 	holds := 1.0
 	for _, x := range h.Hours {
@@ -24,15 +26,20 @@ func bursts(h rlc.History, limit rlc.Limit, hours *rlc.QuotaHours) *rlc.Bursts {
 		if x.Second > out.Highest.Rate {
 			out.Highest = rlc.Peak{Rate: x.Second, At: x.Start}
 		}
-		at := limit
-		if rate, ok := hours.OfWeek(x.Start); ok {
-			at = limit.WithRate(rate)
+		at := timed.Of(limit, x.Start)
+		for _, edge := range timed.Edges(x.Start, x.Start.Add(time.Hour)) {
+			if l := timed.Of(limit, edge); takes(l) < takes(at) {
+				at = l
+			}
 		}
-		beyond := float64(x.Second - at.Rate)
-		if beyond > float64(at.Burst)+1e-9*beyond {
+		if float64(x.Second) > takes(at)*(1+1e-9) {
 			out.Over++
 		}
-		if at.Rate > 0 && at.Rate != limit.Rate { // an hour's burst is the limit's in proportion
+		beyond := float64(x.Second - at.Rate)
+		switch rate, hourly := timed.Hours.OfWeek(x.Start); {
+		case at != limit && (!hourly || at != limit.WithRate(rate)):
+			continue // a window's, which has a burst of its own
+		case at.Rate > 0 && at.Rate != limit.Rate: // an hour's burst is the limit's in proportion
 			beyond *= float64(limit.Rate / at.Rate)
 		}
 		holds = max(holds, beyond)
@@ -43,6 +50,9 @@ func bursts(h rlc.History, limit rlc.Limit, hours *rlc.QuotaHours) *rlc.Bursts {
 	out.Holds = rlc.Burst(math.Ceil(min(holds, rlc.MaxRate) - 1e-9))
 	return &out
 }
+
+// takes is how many requests of one second fit into a full bucket.
+func takes(l rlc.Limit) float64 { return float64(l.Rate) + float64(l.Burst) }
 
 // mostOver bounds what the highest second is multiplied with.
 const mostOver = 2

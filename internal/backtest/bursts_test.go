@@ -32,26 +32,32 @@ func TestABacktestSaysWhetherTheBurstHeldTheSecondsThatWereCounted(t *testing.T)
 	top := rlc.Peak{Rate: 310, At: h.Hours[36].Start}
 	for name, c := range map[string]struct {
 		limit rlc.Limit
-		hours *rlc.QuotaHours
+		timed rlc.Timed
 		want  rlc.Bursts
 	}{
 		// 310 ≤ 210 + 100.
-		"just held": {rlc.Limit{Rate: 100, Burst: 210}, nil, rlc.Bursts{Hours: 24, Unseen: 24, Highest: top, Holds: 210}},
-		"one short": {rlc.Limit{Rate: 100, Burst: 209}, nil, rlc.Bursts{Hours: 24, Unseen: 24, Over: 1, Highest: top, Holds: 210}},
+		"just held": {rlc.Limit{Rate: 100, Burst: 210}, rlc.Timed{}, rlc.Bursts{Hours: 24, Unseen: 24, Highest: top, Holds: 210}},
+		"one short": {rlc.Limit{Rate: 100, Burst: 209}, rlc.Timed{}, rlc.Bursts{Hours: 24, Unseen: 24, Over: 1, Highest: top, Holds: 210}},
 		// 80 > 50 + 20 in every hour.
-		"far below":       {rlc.Limit{Rate: 20, Burst: 50}, nil, rlc.Bursts{Hours: 24, Unseen: 24, Over: 24, Highest: top, Holds: 290}},
-		"no burst needed": {rlc.Limit{Rate: 400, Burst: 1}, nil, rlc.Bursts{Hours: 24, Unseen: 24, Highest: top, Holds: 1}},
+		"far below":       {rlc.Limit{Rate: 20, Burst: 50}, rlc.Timed{}, rlc.Bursts{Hours: 24, Unseen: 24, Over: 24, Highest: top, Holds: 290}},
+		"no burst needed": {rlc.Limit{Rate: 400, Burst: 1}, rlc.Timed{}, rlc.Bursts{Hours: 24, Unseen: 24, Highest: top, Holds: 1}},
 		// The hour of the peak has 50/s and a burst of 50 × 210/100 = 105, so that 205
 		// of it are not held; at 50/s it takes 260, which is 520 at 100/s.
-		"an hour's burst is in proportion": {rlc.Limit{Rate: 100, Burst: 210}, hourly(h, func(i int) rlc.Rate {
+		"an hour's burst is in proportion": {rlc.Limit{Rate: 100, Burst: 210}, rlc.Timed{Hours: hourly(h, func(i int) rlc.Rate {
 			if i == 36 {
 				return 50
 			}
 			return 100
-		}), rlc.Bursts{Hours: 24, Unseen: 24, Over: 1, Highest: top, Holds: 520}},
-		"admit nothing": {rlc.Limit{}, nil, rlc.Bursts{Hours: 24, Unseen: 24, Over: 24, Highest: top, Holds: 310}},
+		})}, rlc.Bursts{Hours: 24, Unseen: 24, Over: 1, Highest: top, Holds: 520}},
+		// The window's burst holds the hour of the peak; without it 210 would be needed.
+		"a window's own": {rlc.Limit{Rate: 100, Burst: 10}, rlc.Timed{Windows: []rlc.QuotaWindow{{From: top.At, Until: top.At.Add(time.Hour), Limit: rlc.Limit{Rate: 100, Burst: 210}}}},
+			rlc.Bursts{Hours: 24, Unseen: 24, Highest: top, Holds: 1}},
+		// It begins within that hour: the second may have come before.
+		"a window that begins too late": {rlc.Limit{Rate: 100, Burst: 10}, rlc.Timed{Windows: []rlc.QuotaWindow{{From: top.At.Add(time.Minute), Until: top.At.Add(time.Hour), Limit: rlc.Limit{Rate: 100, Burst: 210}}}},
+			rlc.Bursts{Hours: 24, Unseen: 24, Over: 1, Highest: top, Holds: 210}},
+		"admit nothing": {rlc.Limit{}, rlc.Timed{}, rlc.Bursts{Hours: 24, Unseen: 24, Over: 24, Highest: top, Holds: 310}},
 	} {
-		if got := backtest.FromHours(h, c.limit, c.hours).Bursts; got == nil || *got != c.want {
+		if got := backtest.FromTimed(h, c.limit, c.timed).Bursts; got == nil || *got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}

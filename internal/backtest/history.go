@@ -24,30 +24,33 @@ import (
 // Requests is always exact. An episode's Share is exact but for steps outside
 // the tail in a quiet gap within it, which count at their hour's mean.
 func FromHistory(h rlc.History, limit rlc.Limit) rlc.Backtest {
-	return FromHours(h, limit, nil)
+	return FromTimed(h, limit, rlc.Timed{})
 }
 
-// FromHours is FromHistory for a limit whose rate follows hours, nil for none:
-// each past hour is replayed against the rate of the same hour of the week, with
-// a burst in the same proportion as enforcers give it; what was taken of it is
-// taken of the next hour's too. Of an episode Limit is the rate at which it began.
-// Where seconds were counted, Bursts says whether the burst held them.
-func FromHours(h rlc.History, limit rlc.Limit, hours *rlc.QuotaHours) rlc.Backtest {
+// FromTimed is FromHistory for a limit that differs by time: each past hour is
+// replayed against the rate of the same hour of the week, with a burst in the same
+// proportion as enforcers give it, and a window from the first step
+// that begins in it to the last one. What was taken of one burst is taken of the
+// next one's too. Of an episode Limit is the rate at which it began. Where seconds
+// were counted, Bursts says whether the burst held them.
+func FromTimed(h rlc.History, limit rlc.Limit, timed rlc.Timed) rlc.Backtest {
 	w := walk{most: newBucket(h.Step, limit), rec: newRecord(h.Step, limit)}
 	w.least = w.most
 	tail := h.Tail
 	var requests, atLeast float64
 	var end time.Time // of the hour before
 	for _, hour := range h.Hours {
-		if rate, ok := hours.OfWeek(hour.Start); ok {
-			w.limit(limit.WithRate(rate))
-		} else if hours != nil {
-			w.limit(limit)
-		}
+		most := w.turn(timed.Of(limit, hour.Start))
 		if !hour.Start.Equal(end) {
 			w.fill()
 		}
 		end = hour.Start.Add(time.Hour)
+		w.edges = w.edges[:0]
+		for _, at := range timed.Edges(hour.Start, end) {
+			w.edges = append(w.edges, edge{at, timed.Of(limit, at)})
+			most = rlc.Limit{Rate: max(most.Rate, w.edges[len(w.edges)-1].Rate), Burst: max(most.Burst, w.edges[len(w.edges)-1].Burst)}
+		}
+		turns := len(w.edges)
 		var in []rlc.Sample
 		in, tail = inHour(tail, hour.Start, end)
 		before := w.rec.out.Drops
@@ -56,12 +59,13 @@ func FromHours(h rlc.History, limit rlc.Limit, hours *rlc.QuotaHours) rlc.Backte
 		offered := float64(hour.Mean) * float64(hour.Present) * w.most.s
 		requests += offered
 		// Whatever the order of its steps, an hour admits at most what refills
-		// during them and the tokens at its start and after each missing step.
-		admitted := w.most.rate*float64(hour.Present)*w.most.s + w.most.burst*float64(1+missing(hour))
+		// during them and the tokens at its start, after each missing step and at
+		// each turn to another limit.
+		admitted := float64(most.Rate)*float64(hour.Present)*w.most.s + float64(most.Burst)*float64(1+missing(hour)+turns)
 		atLeast += max(w.rec.out.Drops-before, offered-admitted)
 	}
 	out := w.rec.result(requests)
-	out.Bursts = bursts(h, limit, hours)
+	out.Bursts = bursts(h, limit, timed)
 	if w.parted {
 		out.AtLeast = true
 		out.Drops = atLeast
@@ -76,6 +80,13 @@ type walk struct {
 	most, least bucket
 	parted      bool // the bounds dropped differently
 	rec         *record
+	edges       []edge // of the hour, those to come
+}
+
+// edge is a moment from which another limit holds.
+type edge struct {
+	at time.Time
+	rlc.Limit
 }
 
 func (w *walk) fill() {
@@ -83,11 +94,42 @@ func (w *walk) fill() {
 	w.least.fill()
 }
 
-// limit puts another limit in force.
-func (w *walk) limit(l rlc.Limit) {
-	w.most.limit(l)
-	w.least.limit(l)
-	w.rec.limit = l.Rate
+// turn puts another limit in force, and returns it.
+func (w *walk) turn(l rlc.Limit) rlc.Limit {
+	if l.Rate != w.rec.limit || float64(l.Burst) != w.most.burst {
+		w.most.limit(l)
+		w.least.limit(l)
+		w.rec.limit = l.Rate
+	}
+	return l
+}
+
+// reach puts in force what holds at t. What came and went since the step before
+// leaves no trace.
+func (w *walk) reach(t time.Time) {
+	n := 0
+	for n < len(w.edges) && !w.edges[n].at.After(t) {
+		n++
+	}
+	if n > 0 {
+		w.turn(w.edges[n-1].Limit)
+		w.edges = w.edges[n:]
+	}
+}
+
+// over goes over n neighbouring steps outside the tail, of which the first begins
+// at from.
+func (w *walk) over(from time.Time, n int, step time.Duration, u unseen) {
+	for len(w.edges) > 0 {
+		before := int((w.edges[0].at.Sub(from) + step - 1) / step)
+		if before >= n {
+			break
+		}
+		w.pass(before, u)
+		from, n = from.Add(time.Duration(before)*step), n-before
+		w.reach(from)
+	}
+	w.pass(n, u)
 }
 
 // hour goes through one hour, whose steps in the tail are in.
@@ -97,22 +139,23 @@ func (w *walk) hour(hour rlc.Hour, in []rlc.Sample, floor float64, step time.Dur
 		u.mean = quietMean(hour, in, u.steps)
 	}
 	if len(in) == 0 {
-		w.pass(u.steps+u.gaps, u)
+		w.over(hour.Start, u.steps+u.gaps, step, u)
 		return
 	}
-	w.pass(int(in[0].Time.Sub(hour.Start)/step), u)
+	w.over(hour.Start, int(in[0].Time.Sub(hour.Start)/step), step, u)
 	for i, x := range in {
 		if i > 0 {
-			w.pass(stepsBetween(in[i-1].Time, x.Time, step)-1, u)
+			w.over(in[i-1].Time.Add(step), stepsBetween(in[i-1].Time, x.Time, step)-1, step, u)
 		}
+		w.reach(x.Time)
 		drops := w.most.charge(x.Rate)
 		if w.least.charge(x.Rate) != drops {
 			w.parted = true
 		}
 		w.rec.step(x, drops)
 	}
-	last := hour.Start.Add(time.Hour).Sub(in[len(in)-1].Time)
-	w.pass(int((last+step-1)/step)-1, u)
+	last := in[len(in)-1].Time
+	w.over(last.Add(step), int((hour.Start.Add(time.Hour).Sub(last)+step-1)/step)-1, step, u)
 }
 
 // unseen is what is known of an hour's steps outside the tail.

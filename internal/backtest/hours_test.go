@@ -39,7 +39,7 @@ func TestHoursAreReplayedAgainstTheSameHoursOfTheWeek(t *testing.T) {
 	// The sketches tell of a night only that it dropped: 70 and 50 lie below the
 	// tail. What an hour cannot have admitted is dropped at least; the burst is 45 ×
 	// 600/100 = 270, and each hour may have had it.
-	flat, timed := FromHistory(h, limit), FromHours(h, limit, &hours)
+	flat, timed := FromHistory(h, limit), FromTimed(h, limit, rlc.Timed{Hours: &hours})
 	if want := 3600.0*(70-45) - 270 + 3600*(50-45) - 270; flat.Drops != 0 || timed.Drops != want || !timed.AtLeast || timed.Requests != flat.Requests {
 		t.Errorf("one rate: %v of %v dropped; hours: %v of %v, at least %v, want %v", flat.Drops, flat.Requests, timed.Drops, timed.Requests, timed.AtLeast, want)
 	}
@@ -49,7 +49,7 @@ func TestHoursAreReplayedAgainstTheSameHoursOfTheWeek(t *testing.T) {
 	for x := range Samples(time.Minute, start, values) {
 		h.Tail = append(h.Tail, x)
 	}
-	timed = FromHours(h, limit, &hours)
+	timed = FromTimed(h, limit, rlc.Timed{Hours: &hours})
 	if want := 3600.0*(70-45) - 270 + 3600*(50-45); timed.Drops != want || timed.AtLeast {
 		t.Errorf("%v dropped, at least %v, want %v", timed.Drops, timed.AtLeast, want)
 	}

@@ -16,7 +16,7 @@ type Stream struct {
 // Counter is what counts streams.
 type Counter struct {
 	rlc.Limit
-	Hours *rlc.QuotaHours // its rate by hour of the week; nil where Limit holds for all
+	rlc.Timed // other limits at times; the zero value where Limit holds for all
 }
 
 // Together is what streams met that were replayed at the same time against
@@ -127,13 +127,12 @@ func (r *joint) hour(start, from, until time.Time) {
 		rates[i] = r.rates(i, start, n)
 		any = any || rates[i] != nil
 	}
-	for i, c := range r.counters {
-		if rate, ok := c.Hours.OfWeek(start); ok {
-			r.buckets[i].limit(c.WithRate(rate))
-		} else if c.Hours != nil {
-			r.buckets[i].limit(c.Limit)
-		}
+	r.turn(start)
+	var turns []time.Time
+	for _, c := range r.counters {
+		turns = append(turns, c.Edges(start, start.Add(time.Hour))...)
 	}
+	slices.SortFunc(turns, time.Time.Compare)
 	if !any {
 		for i := range r.buckets {
 			r.buckets[i].fill()
@@ -145,6 +144,10 @@ func (r *joint) hour(start, from, until time.Time) {
 		at := start.Add(time.Duration(k) * r.out.Step)
 		if at.Before(from) || !at.Before(until) {
 			continue
+		}
+		for len(turns) > 0 && !turns[0].After(at) {
+			r.turn(at)
+			turns = turns[1:]
 		}
 		offered, admitted := r.step(at, k, rates)
 		sum.Offered += offered
@@ -158,6 +161,15 @@ func (r *joint) hour(start, from, until time.Time) {
 	r.out.Offered += sum.Offered
 	r.out.Refused += sum.Offered - sum.Admitted
 	r.out.Hours = append(r.out.Hours, sum)
+}
+
+// turn puts in force what counters have at t.
+func (r *joint) turn(t time.Time) {
+	for i := range r.counters {
+		if c := &r.counters[i]; c.Hours != nil || len(c.Windows) > 0 {
+			r.buckets[i].limit(c.Of(c.Limit, t))
+		}
+	}
 }
 
 // rates are a stream's rates in an hour, nil where it has none.

@@ -66,7 +66,7 @@ func TestACounterWithHoursIsThatOfTheHourOfTheWeek(t *testing.T) {
 	hours := &rlc.QuotaHours{From: monday.Add(-7 * 24 * time.Hour), Rates: make([]rlc.Rate, 168)}
 	hours.Rates[0], hours.Rates[1] = 90, 60
 	streams := []backtest.Stream{{History: level(100, 100), Counters: []int{0}}}
-	got := backtest.ReplayTogether(time.Minute, monday, monday.Add(2*time.Hour), streams, []backtest.Counter{{Limit: rlc.Limit{Rate: 100, Burst: 100}, Hours: hours}})
+	got := backtest.ReplayTogether(time.Minute, monday, monday.Add(2*time.Hour), streams, []backtest.Counter{{Limit: rlc.Limit{Rate: 100, Burst: 100}, Timed: rlc.Timed{Hours: hours}}})
 	if want := (10+40)*3600.0 - 90; math.Abs(got.Refused-want) > 1e-6*want {
 		t.Errorf("refused %g, want %g", got.Refused, want)
 	}

@@ -251,9 +251,9 @@ func (s *Service) differ(prefix string, was, is []field) {
 	}
 }
 
-// Replay is what a limit would have dropped of a bucket's or key's recorded
-// traffic; rlc.ErrNotFound where none is recorded.
-type Replay func(ctx context.Context, service, bucket string, key rlc.Key, limit rlc.Limit) (rlc.Backtest, error)
+// Replay is what a quota, in its hours and windows, would have dropped of its
+// recorded traffic; rlc.ErrNotFound where none is recorded.
+type Replay func(ctx context.Context, service string, q rlc.Quota) (rlc.Backtest, error)
 
 // Backtest replays the changes, the riskiest of each service first and at most
 // most of them all, with the old limit and the new. What cannot be replayed is
@@ -297,7 +297,7 @@ func (e *Edit) Backtest(ctx context.Context, most int, replay Replay) error {
 }
 
 func (s *Service) replay(ctx context.Context, c *rlc.Change, replay Replay) error {
-	b, err := replay(ctx, c.Service, c.Bucket, c.Key, *c.New)
+	b, err := replay(ctx, c.Service, *c.Quota())
 	if err != nil {
 		return err
 	}
@@ -305,11 +305,11 @@ func (s *Service) replay(ctx context.Context, c *rlc.Change, replay Replay) erro
 	if c.Old == nil {
 		return nil
 	}
-	if *c.Old == *c.New {
+	if *c.Old == *c.New && c.OldTimed.Equal(c.NewTimed) {
 		c.Backtest.Old = &b
 		return nil
 	}
-	old, err := replay(ctx, c.Service, c.Bucket, c.Key, *c.Old)
+	old, err := replay(ctx, c.Service, *c.Was())
 	if err == nil {
 		c.Backtest.Old = &old
 	}

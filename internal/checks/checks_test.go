@@ -76,13 +76,14 @@ func TestAnEditSaysWhatItChanges(t *testing.T) {
 	}
 }
 
-// fixed replays every limit against 1,000 requests, of which a limit below 100/s
-// drops those beyond it.
-func fixed(_ context.Context, _, _ string, key rlc.Key, l rlc.Limit) (rlc.Backtest, error) {
-	if key["caller"] == "new" {
+// fixed replays every limit against 1,000 requests, of which a limit whose lowest
+// hour is below 100/s drops those beyond it.
+func fixed(_ context.Context, _ string, q rlc.Quota) (rlc.Backtest, error) {
+	if q.Key["caller"] == "new" {
 		return rlc.Backtest{}, fmt.Errorf("%w: no history", rlc.ErrNotFound)
 	}
-	drops := max(0, 1000-10*float64(l.Rate))
+	lowest, _ := q.Timed().Rates(q.Limit)
+	drops := max(0, 1000-10*float64(lowest))
 	return rlc.Backtest{Requests: 1000, Drops: drops, Share: rlc.Ratio(drops / 1000)}, nil
 }
 
@@ -114,11 +115,28 @@ func TestAnEditIsBacktestedAndJudged(t *testing.T) {
 	}
 }
 
+// One rate for all hours, and then 30/s for the first of them: the rate is the same.
+func TestAnEditOfHoursIsToldAndReplayedByThem(t *testing.T) {
+	hourly := strings.Replace(search, "burst: 200", "burst: 200, hours: {from: 2026-03-02T00:00:00Z, rates: [30, 100]}", 1)
+	if hourly == search {
+		t.Fatal(search)
+	}
+	e := of(t, repo(callers, search), repo(callers, hourly))
+	if err := e.Backtest(t.Context(), 10, fixed); err != nil {
+		t.Fatal(err)
+	}
+	const want = "callers/caller=search: unchanged at 100/s in shadow; 30 to 100/s by the hour, 7 of 168 hours of the week lowered (−70 % at most)"
+	c := e.Services[0].Changes[0]
+	if told(e) != want || c.Backtest.Old.Drops != 0 || c.Backtest.New.Drops != 700 {
+		t.Errorf("%s\nwant\n%s\nbacktests %+v, %+v", told(e), want, c.Backtest.Old, c.Backtest.New)
+	}
+}
+
 func TestWhatCannotBeReplayedIsSaid(t *testing.T) {
 	lower := strings.Replace(search, "100", "80", 1)
 	away := errors.New("no server")
 	e := of(t, repo(callers, search), repo(callers, lower))
-	if err := e.Backtest(t.Context(), 10, func(context.Context, string, string, rlc.Key, rlc.Limit) (rlc.Backtest, error) {
+	if err := e.Backtest(t.Context(), 10, func(context.Context, string, rlc.Quota) (rlc.Backtest, error) {
 		return rlc.Backtest{}, away
 	}); !errors.Is(err, away) || e.Note != "nothing was backtested: no server" {
 		t.Errorf("%v %q", err, e.Note)
@@ -129,7 +147,7 @@ func TestWhatCannotBeReplayedIsSaid(t *testing.T) {
 	} {
 		e := of(t, repo(callers, search), head)
 		asked := 0
-		err := e.Backtest(t.Context(), 10, func(context.Context, string, string, rlc.Key, rlc.Limit) (rlc.Backtest, error) {
+		err := e.Backtest(t.Context(), 10, func(context.Context, string, rlc.Quota) (rlc.Backtest, error) {
 			asked++
 			return rlc.Backtest{}, nil
 		})

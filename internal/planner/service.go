@@ -230,11 +230,11 @@ func (j *job) fit(ctx context.Context, changes []rlc.Change) {
 	}
 	err := j.read(ctx, func(s rlc.Series) {
 		if c := cut[rlc.QuotaID(s.Bucket, s.Key)]; c != nil && len(s.History.Hours) > 0 {
-			hours := c.NewTimed.Hours
-			if hours != nil {
-				hours = within(*hours, c.New.Rate)
+			timed := c.NewTimed
+			if timed.Hours != nil {
+				timed.Hours = within(*timed.Hours, c.New.Rate)
 			}
-			c.Backtest.New = replay(s.History, c.New, hours)
+			c.Backtest.New = replay(s.History, c.New, timed)
 		}
 	})
 	if err != nil {
@@ -398,10 +398,10 @@ func (j *job) decide(ctx context.Context, t *target, of rlc.Change, h rlc.Histor
 	}
 	c.LastHour = lastHour(h)
 	if len(h.Hours) > 0 {
-		c.Backtest.Old = replay(h, c.Old, c.OldTimed.Hours)
+		c.Backtest.Old = replay(h, c.Old, c.OldTimed)
 		c.Backtest.New = c.Backtest.Old
 		if c.New != nil && (c.Old == nil || *c.New != *c.Old || c.NewTimed.Hours != c.OldTimed.Hours) {
-			c.Backtest.New = replay(h, c.New, c.NewTimed.Hours)
+			c.Backtest.New = replay(h, c.New, c.NewTimed)
 		}
 	}
 	return c
@@ -439,13 +439,12 @@ func judge(count, exclude []rlc.Window, v rlc.Verdict) (_, _ []rlc.Window) {
 	return count, append(exclude, v.Window)
 }
 
-// replay is nil where there is no limit. Hours are the rates that the quota has
-// hour by hour, nil for none.
-func replay(h rlc.History, limit *rlc.Limit, hours *rlc.QuotaHours) *rlc.Backtest {
+// replay is nil where there is no limit. timed is what the quota has beside it.
+func replay(h rlc.History, limit *rlc.Limit, timed rlc.Timed) *rlc.Backtest {
 	if limit == nil {
 		return nil
 	}
-	b := backtest.FromHours(h, *limit, hours)
+	b := backtest.FromTimed(h, *limit, timed)
 	if n := len(b.Episodes) - mostEpisodes; n > 0 {
 		byDrops := slices.SortedStableFunc(slices.Values(b.Episodes), func(a, b rlc.Episode) int { return cmp.Compare(b.Drops, a.Drops) })
 		b.Episodes = byDrops[:mostEpisodes]

@@ -39,14 +39,15 @@ func Title(service string, changes []rlc.Change) string {
 		case c.Old == nil:
 			added++
 		case c.New == nil:
-		case c.New.Rate > c.Old.Rate:
-			up++
-		case policies.LowersRate(&c):
-			down++
-		case raisesHours(&c):
-			up++
 		default:
-			other++
+			switch policies.Direction(&c) {
+			case 1:
+				up++
+			case -1:
+				down++
+			default:
+				other++
+			}
 		}
 	}
 	var b strings.Builder
@@ -65,12 +66,6 @@ func Title(service string, changes []rlc.Change) string {
 	old, new := dropped(changes)
 	fmt.Fprintf(&b, " · est. drops %s → %s", old.share(), new.share())
 	return b.String()
-}
-
-// raisesHours reports whether a change raises an hour of the week.
-func raisesHours(c *rlc.Change) bool {
-	m, _ := policies.MovedHours(c)
-	return m.Higher > 0
 }
 
 // loss sums what a set of limits would have dropped.
@@ -299,12 +294,12 @@ func row(b *strings.Builder, c rlc.Change) {
 		default:
 			delta = "0 %"
 		}
-		delta += hoursDelta(&c)
+		delta += policies.HoursDelta(&c)
 	}
 	if c.Peak.Rate > 0 {
 		peak = number(float64(c.Peak.Rate)) + "/s " + c.Peak.At.UTC().Format("2006-01-02 15:04")
-		if c.New != nil && c.New.Rate > 0 {
-			headroom = fmt.Sprintf("%.0f %%", 100*float64(c.New.Rate-c.Peak.Rate)/float64(c.Peak.Rate))
+		if h, ok := c.NewTimed.Headroom(c.New, c.Peak); ok {
+			headroom = fmt.Sprintf("%.0f %%", 100*h)
 		}
 	}
 	was, is := dropped([]rlc.Change{c})
@@ -315,19 +310,6 @@ func row(b *strings.Builder, c rlc.Change) {
 	bucket := rlc.Quota{Bucket: c.Bucket, Region: c.Region}.Place()
 	fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %s | %s | %s → %s | %s |\n",
 		escape.Code(bucket), key, old, new, delta, peak, headroom, was.share(), is.share(), why)
-}
-
-// hoursDelta is how far the hours of the week move, "" where none does.
-func hoursDelta(c *rlc.Change) string {
-	m, _ := policies.MovedHours(c)
-	s := ""
-	if m.Lower > 0 {
-		s += fmt.Sprintf(", %d h to %+.0f %%", m.Lower, -100*m.Down)
-	}
-	if m.Higher > 0 {
-		s += fmt.Sprintf(", %d h to %+.0f %%", m.Higher, 100*m.Up)
-	}
-	return s
 }
 
 // limit renders a limit for a table.
