@@ -102,16 +102,9 @@ func explains(flows []promhistory.Flow, unknown map[string][]string) (each, why 
 	case values["caller"] == 0 && values["procedure"] == 0:
 		return "", "its metrics name neither callers nor procedures"
 	case values["caller"] == 0 || values["procedure"] > 0 && apart["procedure"] > apart["caller"]+0.25:
-		return "procedure", fmt.Sprintf("%s tell more apart than %s", many(values["procedure"], "procedure"), many(values["caller"], "caller"))
+		return "procedure", fmt.Sprintf("%s tell more apart than %s", rlc.Plural(values["procedure"], "procedure"), rlc.Plural(values["caller"], "caller"))
 	}
-	return "caller", many(values["caller"], "caller")
-}
-
-func many(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return "caller", rlc.Plural(values["caller"], "caller")
 }
 
 // Policy is a first policy.yaml, all in shadow. Owners may be nil.

@@ -183,3 +183,15 @@ func TestATableIsBounded(t *testing.T) {
 		t.Errorf("%d rows, %d omitted, %v", len(table.Rows), table.Omitted, table.Totals)
 	}
 }
+
+func TestATableOfNothingHasNoHeader(t *testing.T) {
+	table := Table{From: now.Add(-24 * time.Hour), Until: now}
+	var text bytes.Buffer
+	if err := table.WriteText(&text); err != nil || text.String() != "Nothing was found: no limit and no traffic.\n" {
+		t.Errorf("%v\n%s", err, text.String())
+	}
+	table.Add(Row{Verdict: None})
+	if s := table.Summary(); s != "1 limit or caller over 1 day: 1 none." {
+		t.Error(s)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -63,7 +64,11 @@ func (t *Table) Summary() string {
 	if total == 0 {
 		return "Nothing was found: no limit and no traffic."
 	}
-	return fmt.Sprintf("%d limits and callers over %.0f days: %s.", total, t.Until.Sub(t.From).Hours()/24, strings.Join(parts, ", "))
+	what := fmt.Sprintf("%d limits and callers", total)
+	if total == 1 {
+		what = "1 limit or caller"
+	}
+	return fmt.Sprintf("%s over %s: %s.", what, rlc.Plural(int(math.Round(t.Until.Sub(t.From).Hours()/24)), "day"), strings.Join(parts, ", "))
 }
 
 var columns = []string{"VERDICT", "SERVICE", "BUCKET", "KEY", "LIMIT", "PEAK THAT COUNTS", "HIGHEST STEP", "DROPS", "SUGGESTED", "WHY"}
@@ -107,7 +112,9 @@ func limitText(l *rlc.Limit) string {
 func (t *Table) WriteText(w io.Writer) error {
 	fmt.Fprintln(w, t.Summary())
 	tw := tabwriter.NewWriter(w, 2, 8, 2, ' ', 0)
-	fmt.Fprintln(tw, strings.Join(columns, "\t"))
+	if len(t.Rows) > 0 {
+		fmt.Fprintln(tw, strings.Join(columns, "\t"))
+	}
 	for _, r := range t.Rows {
 		cells := r.cells()
 		for i := range cells {
@@ -131,7 +138,7 @@ func (t *Table) notes() []string {
 		notes = append(notes, fmt.Sprintf("%d of %d limits lie at %g to %g times the peak that counts, as the scorecard has it; caps are not among them.", t.Fitting, t.Known, rlc.FitLeast, rlc.FitMost))
 	}
 	if t.Omitted > 0 {
-		notes = append(notes, fmt.Sprintf("%d rows beyond %d are counted but not listed", t.Omitted, MaxRows))
+		notes = append(notes, fmt.Sprintf("%s beyond %d are counted but not listed", rlc.Plural(t.Omitted, "row"), MaxRows))
 	}
 	return notes
 }

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/openrlc/rlc"
 )
 
 // Key is everything there is to say about one setting.
@@ -166,16 +168,11 @@ func (k Key) set(c *Server, text string) error {
 	return nil
 }
 
-// duration reads 90s, 2m30s, 12h or 40d.
+// duration reads 90s, 2m30s, 12h, 40d or 2w.
 func duration(text string) (time.Duration, error) {
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		if n, err := strconv.Atoi(days); err == nil && n > 0 && n < 10_000 && strconv.Itoa(n) == days {
-			return time.Duration(n) * 24 * time.Hour, nil
-		}
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d < 0 {
-		return 0, fmt.Errorf("%q: want a duration with its unit, such as 30s, 15m, 12h or 40d", text)
+	d, err := rlc.ParseDuration(text)
+	if err != nil {
+		return 0, fmt.Errorf("%q: want a duration with its unit, such as 30s, 15m, 12h, 40d or 2w", text)
 	}
 	return d, nil
 }

@@ -276,6 +276,9 @@ func (l *loader) entry(name, value *yaml.Node, full string) {
 	if near := nearest(full); near != "" {
 		hint = "did you mean " + near + "?"
 	}
+	if groups := groupsWith(full); len(groups) > 0 {
+		hint = "it stands below " + strings.Join(groups, " or ") + ": write that line above it, too (where it is commented out, uncomment both)"
+	}
 	l.at(place(name), fmt.Sprintf("unknown key %q", full), hint)
 }
 
@@ -352,6 +355,18 @@ func parseTexts(f *map[string]string, text string) error {
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
 func place(n *yaml.Node) origin { return origin{line: max(n.Line, 1), column: max(n.Column, 1)} }
+
+// groupsWith are the groups, as their lines in the file, that have a key which was
+// written without one; nil for none.
+func groupsWith(typed string) (all []string) {
+	for _, k := range Keys() {
+		group, rest, grouped := strings.Cut(k.Name, ".")
+		if grouped && (rest == typed || k.Secret() && rest+"_file" == typed) && !slices.Contains(all, group+":") {
+			all = append(all, group+":")
+		}
+	}
+	return all
+}
 
 // nearest is the key that a mistyped one is two letters or fewer away from, or
 // whose last part it is; "" where there is none.

@@ -101,10 +101,10 @@ log: debug
 		`rlc.yaml:1:9: listen: "127.0.0.1": want host:port, such as 127.0.0.1:8080`,
 		`rlc.yaml:3:3: unknown key "prometheus.ulr"; did you mean prometheus.url?`,
 		`rlc.yaml:4:8: prometheus.url: want http://host:port or https://host:port`,
-		`rlc.yaml:5:18: prometheus.query_timeout: "30": want a duration with its unit, such as 30s, 15m, 12h or 40d`,
+		`rlc.yaml:5:18: prometheus.query_timeout: "30": want a duration with its unit, such as 30s, 15m, 12h, 40d or 2w`,
 		`rlc.yaml:6:16: prometheus.max_queries: want a whole number`,
 		`rlc.yaml:7:1: unknown key "pol"; did you mean poll?`,
-		`rlc.yaml:8:7: poll: "-3s": want a duration with its unit, such as 30s, 15m, 12h or 40d`,
+		`rlc.yaml:8:7: poll: "-3s": want a duration with its unit, such as 30s, 15m, 12h, 40d or 2w`,
 		`rlc.yaml:9:12: retention: 1h is outside 1d to 1825d`,
 		`rlc.yaml:10:11: schedule: invalid: schedule "0 0 30 2 *": such a date never comes`,
 		`rlc.yaml:11:8: store: want a mapping (key: value)`,
@@ -114,7 +114,7 @@ log: debug
 		`rlc.yaml:17:8: token: the token has 3 characters, want at least 16; make one with: openssl rand -hex 16`,
 		`rlc.yaml:18:14: run_deadline: no value: leave the key out for its default`,
 		`rlc.yaml:19:6: log: want a mapping (key: value)`,
-		`RLC_SCRAPE: scrape: "often": want a duration with its unit, such as 30s, 15m, 12h or 40d`,
+		`RLC_SCRAPE: scrape: "often": want a duration with its unit, such as 30s, 15m, 12h, 40d or 2w`,
 		`RLC_STORE_DSN: store.dsn: engine "mysql": want sqlite:/path/of/file.db or postgres://…`,
 		`--log-format: log.format: "xml": want text, json`,
 	}
@@ -364,4 +364,20 @@ func FuzzLoad(f *testing.F) {
 			t.Errorf("accepted, and not complete: %v", s.Server.Complete())
 		}
 	})
+}
+
+// A key whose group is still commented out names the groups that it may stand below.
+func TestAKeyWithoutItsGroupNamesTheGroups(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rlc.yaml")
+	for text, want := range map[string]string{
+		"  max_queries: 4\n": "prometheus:", "  url: https://prometheus.example.com\n": "prometheus: or repository: or redis: or forge:",
+	} {
+		if err := os.WriteFile(file, []byte("# of the example:\n#prometheus:\n"+text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s := config.Load(config.Input{File: file, Env: func(string) (string, bool) { return "", false }})
+		if len(s.Problems) != 1 || s.Problems[0].Line != 3 || s.Problems[0].Hint != "it stands below "+want+": write that line above it, too (where it is commented out, uncomment both)" {
+			t.Errorf("%q: %+v", text, s.Problems)
+		}
+	}
 }

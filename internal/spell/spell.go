@@ -2,8 +2,9 @@
 package spell
 
 // Nearest is the word among words that s was probably meant to be: within most
-// edits, and fewer than either has letters. "" where there is none, or where s
-// is longer than a name.
+// edits, and fewer than either has letters; of equals one with the same first
+// letter, which people seldom get wrong, then the first. "" where there is none, or
+// where s is longer than a name.
 func Nearest(s string, words []string, most int) string {
 	const longest = 60
 	best, at := "", most+1
@@ -11,7 +12,11 @@ func Nearest(s string, words []string, most int) string {
 		return ""
 	}
 	for _, w := range words {
-		if n := distance(s, w); n < at && n < len(w) && n < len(s) {
+		n := distance(s, w)
+		if n > most || n >= len(w) || n >= len(s) {
+			continue
+		}
+		if n < at || n == at && w[0] == s[0] && best[0] != s[0] {
 			best, at = w, n
 		}
 	}

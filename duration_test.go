@@ -1,0 +1,26 @@
+package rlc_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/openrlc/rlc"
+)
+
+func TestDurationsAreWrittenInDaysAndWeeksToo(t *testing.T) {
+	const day = 24 * time.Hour
+	for text, want := range map[string]time.Duration{
+		"90s": 90 * time.Second, "2m30s": 150 * time.Second, "12h": 12 * time.Hour, "7d": 7 * day, "40d": 40 * day,
+		"2w": 14 * day, "1d12h": 36 * time.Hour, "1w1d1h": 8*day + time.Hour, "0.5d": 12 * time.Hour, "0s": 0, "250ms": 250 * time.Millisecond,
+	} {
+		if got, err := rlc.ParseDuration(text); err != nil || got != want {
+			t.Errorf("%s: %s %v, want %s", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "7", "d", "-1h", "-2d", "+1h", "1x", "1h ", "1 d", "1d-1h", "NaNs", "1e3s", "200000d", "99999999w", "15251w1d23h100000h99999999h"} {
+		if got, err := rlc.ParseDuration(text); !errors.Is(err, rlc.ErrInvalid) {
+			t.Errorf("%q: %s %v, want it refused", text, got, err)
+		}
+	}
+}
