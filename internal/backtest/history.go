@@ -34,6 +34,11 @@ func FromHistory(h rlc.History, limit rlc.Limit) rlc.Backtest {
 // next one's too. Of an episode Limit is the rate at which it began. Where seconds
 // were counted, Bursts says whether the burst held them.
 func FromTimed(h rlc.History, limit rlc.Limit, timed rlc.Timed) rlc.Backtest {
+	if timed.Hours == nil && len(timed.Windows) == 0 && holds(h, limit) {
+		out := newRecord(h.Step, limit).result(offered(h))
+		out.Bursts = bursts(h, limit, timed)
+		return out
+	}
 	w := walk{most: newBucket(h.Step, limit), rec: newRecord(h.Step, limit)}
 	w.least = w.most
 	tail := h.Tail
@@ -72,6 +77,26 @@ func FromTimed(h rlc.History, limit rlc.Limit, timed rlc.Timed) rlc.Backtest {
 		out.Share = share(atLeast, requests)
 	}
 	return out
+}
+
+// holds reports whether no step lies above the limit's rate: nothing is dropped
+// then, whatever the tokens, and no step needs to be looked at.
+func holds(h rlc.History, limit rlc.Limit) bool {
+	for i := range h.Hours {
+		if !(h.Hours[i].Max <= limit.Rate) {
+			return false
+		}
+	}
+	return limit.Burst >= 0
+}
+
+// offered is what a history's requests are.
+func offered(h rlc.History) (requests float64) {
+	s := h.Step.Seconds()
+	for i := range h.Hours {
+		requests += float64(h.Hours[i].Mean) * float64(h.Hours[i].Present) * s
+	}
+	return requests
 }
 
 // walk is a replay over a history: two buckets that bound the tokens from above

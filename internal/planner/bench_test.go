@@ -31,9 +31,12 @@ func (m *month) note(heap uint64) {
 }
 
 func (m *month) Service(_ context.Context, req rlc.HistoryRequest, yield func(rlc.Series) error) error {
+	h := m.base
+	var hours []rlc.Hour
+	var tail []rlc.Sample
 	for i := range m.n {
-		h := m.base
-		h.Hours, h.Tail = append([]rlc.Hour(nil), h.Hours...), append([]rlc.Sample(nil), h.Tail...)
+		hours, tail = append(hours[:0], m.base.Hours...), append(tail[:0], m.base.Tail...)
+		h.Hours, h.Tail = hours, tail
 		if err := yield(rlc.Series{Bucket: "callers", Key: rlc.Key{"caller": fmt.Sprintf("c%05d", i)}, History: h}); err != nil {
 			return err
 		}

@@ -5,12 +5,10 @@ import (
 	"container/heap"
 	"context"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -483,28 +481,7 @@ func fingerprint(in rlc.Input, e policies.Evidence) string {
 		text = fmt.Appendf(nil, "%+v %+v", in, e)
 	}
 	sum.Write(text)
-	buf := make([]byte, 0, 64)
-	for _, x := range h.Hours {
-		buf = buf[:0]
-		for _, r := range []rlc.Rate{x.Max, x.P99, x.Mean, rlc.Rate(x.Drops)} {
-			buf = binary.LittleEndian.AppendUint64(buf, math.Float64bits(float64(r)))
-		}
-		unhealthy := 0
-		if x.Unhealthy {
-			unhealthy = 1
-		}
-		for _, n := range []int{x.Present, x.Expected, x.Partial, unhealthy, int(x.Start.Unix())} {
-			buf = binary.LittleEndian.AppendUint64(buf, uint64(n))
-		}
-		if x.Second > 0 {
-			buf = binary.LittleEndian.AppendUint64(buf, math.Float64bits(float64(x.Second)))
-		}
-		sum.Write(buf)
-	}
-	for _, x := range h.Tail {
-		buf = binary.LittleEndian.AppendUint64(buf[:0], math.Float64bits(float64(x.Rate)))
-		sum.Write(binary.LittleEndian.AppendUint64(buf, uint64(x.Time.UnixMicro())))
-	}
+	hashHistory(sum, h)
 	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 

@@ -119,10 +119,10 @@ func (r *Running) Point() rlc.Rate {
 
 // ascending is the value at index i of all kept in ascending order. Nearly all
 // of them lie above the point, and it seldom moves far: only the values below a
-// little more are looked at while it is found there.
+// little more are sorted out while it is found there.
 func (r *Running) ascending(i int) float64 {
 	var room [28 * runningKept]float64
-	for _, most := range []float64{1.01 * r.last, math.Inf(1)} {
+	for _, most := range []float64{1.002 * r.last, 1.02 * r.last, math.Inf(1)} {
 		all := room[:0]
 		for _, d := range r.days {
 			for _, v := range d.kept {

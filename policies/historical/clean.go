@@ -45,10 +45,14 @@ func usable(in rlc.Input, window time.Duration) []rlc.Hour {
 	out := func(h rlc.Hour) bool {
 		return h.Present <= 0 || !(h.Max >= 0) || math.IsInf(float64(h.Max), 0) || h.Start.Before(from) || !h.Start.Before(in.Now)
 	}
-	if hours := in.History.Hours; !slices.ContainsFunc(hours, out) {
+	hours := in.History.Hours
+	for len(hours) > 0 && out(hours[0]) { // the hour in which the window begins
+		hours = hours[1:]
+	}
+	if !slices.ContainsFunc(hours, out) {
 		return hours // nearly always: not copied
 	}
-	return slices.DeleteFunc(slices.Clone(in.History.Hours), out)
+	return slices.DeleteFunc(slices.Clone(hours), out)
 }
 
 // clean marks every hour of the window.
