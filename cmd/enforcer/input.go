@@ -1,7 +1,9 @@
 package main
 
 import (
+	"flag"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"strconv"
@@ -10,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/spell"
 )
 
 // longestName is how many bytes the name of a place or a process may have.
@@ -83,4 +86,46 @@ func checkFolder(dir string) error {
 		return refused("serve", "--config-dir", "%s is no folder, and --state holds no last good snapshot", dir)
 	}
 	return nil
+}
+
+// mostEdits is how many letters a misspelt name may be away from what it meant.
+const mostEdits = 2
+
+// meantFlag says which flag was meant by one that a command does not have, as
+// " (did you mean --zone?)"; "" where there is none, and of any other error. A flag
+// of rlc's name, --redis-url, means the one that its name begins with.
+func meantFlag(f *flag.FlagSet, err error) string {
+	name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
+	if !unknown {
+		return ""
+	}
+	near, names := "", []string{}
+	f.VisitAll(func(fl *flag.Flag) {
+		names = append(names, fl.Name)
+		if strings.HasPrefix(name, fl.Name+"-") {
+			near = fl.Name
+		}
+	})
+	if n := spell.Nearest(name, names, mostEdits); n != "" {
+		near = n
+	}
+	if near == "" {
+		return ""
+	}
+	return " (did you mean --" + near + "?)"
+}
+
+// misspeltVariables tells on w of variables RLC_* that nothing reads and that are
+// spelt almost like a flag's: they would be ignored without a word.
+func misspeltVariables(f *flag.FlagSet, environ []string, w io.Writer) {
+	read := []string{"RLC_TOKEN", "RLC_REDIS_FILE"}
+	f.VisitAll(func(fl *flag.Flag) { read = append(read, variable(fl.Name)) })
+	for _, m := range spell.Variables("RLC_", environ, read, mostEdits) {
+		fmt.Fprintln(w, "enforcer: warning: "+m)
+	}
+}
+
+// variable is what stands in for a flag in the environment.
+func variable(flag string) string {
+	return "RLC_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }

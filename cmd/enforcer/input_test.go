@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/config"
 )
 
 func TestWhatCannotWorkIsRefusedAtTheStart(t *testing.T) {
@@ -35,6 +37,10 @@ func TestWhatCannotWorkIsRefusedAtTheStart(t *testing.T) {
 		{serve, []string{"--aggregator", "a,b"}, `--aggregator: "a" is no host:port`},
 		{serve, []string{"--aggregator", "a:1,,b:1"}, `--aggregator: "" is no host:port`},
 		{serve, []string{"--aggregator", "a:1", "--zone", "a\nb"}, "--zone: "},
+		{serve, []string{"--zne", "z"}, "flag provided but not defined: -zne (did you mean --zone?)"},
+		{serve, []string{"--redis-url", "redis://x"}, "flag provided but not defined: -redis-url (did you mean --redis?)"},
+		{serve, []string{"--nothing"}, "flag provided but not defined: -nothing; see enforcer serve --help"},
+		{aggregate, []string{"--contoller", "x:1"}, "flag provided but not defined: -contoller (did you mean --controller?)"},
 		{serve, []string{"--config-dir", missing, "--http", "127.0.0.1:0", "--grpc", "off"}, "--config-dir: stat " + missing},
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -64,4 +70,39 @@ func TestThePageOfTheEnforcerListsEveryFlag(t *testing.T) {
 			t.Errorf("the table of docs/enforcer.md lacks --%s", f.Name)
 		}
 	})
+}
+
+// What of rlc's variables is spelt almost like one of a flag here would be told as
+// misspelt, though rlc reads it.
+func TestNoVariableOfRLCIsTakenForAMisspeltOne(t *testing.T) {
+	var environ []string
+	for _, k := range config.Keys() {
+		environ = append(environ, k.Env()+"=x")
+		if k.Secret() {
+			environ = append(environ, k.Env()+"_FILE=x")
+		}
+	}
+	var told bytes.Buffer
+	misspeltVariables(new(settings).flags(), append(environ, "RLC_ZNE=eu-1"), &told)
+	if want := "enforcer: warning: nothing reads the variable RLC_ZNE; did you mean RLC_ZONE?\n"; told.String() != want {
+		t.Errorf("%s\nwant %s", told.String(), want)
+	}
+}
+
+// An address that is taken is told with the flag that names another.
+func TestATakenAddressIsToldWithItsFlag(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	at := taken.Addr().String()
+	for _, flag := range []string{"--http", "--grpc"} {
+		other := map[string]string{"--http": "--grpc", "--grpc": "--http"}[flag]
+		var out, log bytes.Buffer
+		err := serve(t.Context(), []string{"--config-dir", t.TempDir(), flag, at, other, "off"}, func(string) string { return "" }, &out, &log)
+		if err == nil || !strings.HasPrefix(err.Error(), "listen on "+at+": ") || !strings.HasSuffix(err.Error(), "; choose another address with "+flag) {
+			t.Errorf("%s: %v", flag, err)
+		}
+	}
 }

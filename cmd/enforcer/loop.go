@@ -66,7 +66,7 @@ func (t *tier) read(f *flag.FlagSet, help string, args []string, env func(string
 		f.PrintDefaults()
 		return err
 	} else if err != nil {
-		return t.invalid("%v", err)
+		return t.invalid("%v%s", err, meantFlag(f, err))
 	}
 	if f.NArg() > 0 {
 		return t.invalid("unexpected argument %q", f.Arg(0))

@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/spell"
 )
 
 // The exit codes, as every command of RLC has them.
@@ -75,7 +76,11 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 	case "":
 		err = fmt.Errorf("%w: want a command: serve, aggregator, controller or version; see enforcer --help", rlc.ErrInvalid)
 	default:
-		err = fmt.Errorf("%w: unknown command %q; see enforcer --help", rlc.ErrInvalid, name)
+		hint := "see enforcer --help"
+		if near := spell.Nearest(name, []string{"serve", "aggregator", "controller", "version", "help"}, mostEdits); near != "" {
+			hint = "did you mean " + near + "?"
+		}
+		err = fmt.Errorf("%w: unknown command %q; %s", rlc.ErrInvalid, name, hint)
 	}
 	switch {
 	case err == nil || errors.Is(err, flag.ErrHelp):

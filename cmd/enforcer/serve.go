@@ -193,15 +193,15 @@ func (s *server) listen(heard observe, shared bool) (addresses []string, err err
 	if descriptors < 1024 {
 		s.log.Warn("few file descriptors: raise the limit (LimitNOFILE= of the unit, ulimit -n)", "limit", descriptors, "connections", most)
 	}
-	open := func(address string) (net.Listener, error) {
+	open := func(flag, address string) (net.Listener, error) {
 		l, err := net.Listen("tcp", address)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("listen on %s: %w; choose another address with %s", address, err, flag)
 		}
 		return enforcer.Bound(l, most/2, s.log), nil
 	}
 	if s.http != off {
-		l, err := open(s.http)
+		l, err := open("--http", s.http)
 		if err != nil {
 			return nil, err
 		}
@@ -210,7 +210,7 @@ func (s *server) listen(heard observe, shared bool) (addresses []string, err err
 		addresses = append(addresses, "http"+scheme+"://"+l.Addr().String())
 	}
 	if s.grpc != off {
-		l, err := open(s.grpc)
+		l, err := open("--grpc", s.grpc)
 		if err != nil {
 			return nil, err
 		}

@@ -100,7 +100,7 @@ func parse(args []string, env func(string) string, stdout io.Writer) (settings, 
 		f.PrintDefaults()
 		return s, err
 	} else if err != nil {
-		return s, invalid("%v", err)
+		return s, invalid("%v%s", err, meantFlag(f, err))
 	}
 	if f.NArg() > 0 {
 		shown := f.Arg(0)
@@ -129,12 +129,14 @@ func invalid(format string, a ...any) error {
 	return fmt.Errorf("%w: %s; see enforcer serve --help", rlc.ErrInvalid, fmt.Sprintf(format, a...))
 }
 
-// fromEnvironment sets the flags that were not given.
+// fromEnvironment sets the flags that were not given, and warns of variables that
+// mean one and are misspelt.
 func fromEnvironment(f *flag.FlagSet, env func(string) string) (err error) {
+	misspeltVariables(f, os.Environ(), os.Stderr)
 	given := map[string]bool{}
 	f.Visit(func(fl *flag.Flag) { given[fl.Name] = true })
 	f.VisitAll(func(fl *flag.Flag) {
-		key := "RLC_" + strings.ToUpper(strings.ReplaceAll(fl.Name, "-", "_"))
+		key := variable(fl.Name)
 		if v := env(key); v != "" && !given[fl.Name] {
 			if e := fl.Value.Set(v); e != nil && err == nil {
 				err = fmt.Errorf("%w: %s: %v", rlc.ErrInvalid, key, e)
