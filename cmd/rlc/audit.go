@@ -186,7 +186,7 @@ type auditing struct {
 }
 
 func (a *auditing) run(ctx context.Context, only string) (*audit.Table, error) {
-	fmt.Fprintf(a.progress, "Reading %d days of %s: names first, then counts, then what they add up to.\n", int(a.lookback.Hours()/24), a.profile.Name)
+	fmt.Fprintf(a.progress, "Reading %s of %s: names first, then counts, then what they add up to.\n", a.days(), a.profile.Name)
 	if err := a.history.Check(ctx); err != nil {
 		return nil, err
 	}
@@ -226,16 +226,19 @@ func (a *auditing) run(ctx context.Context, only string) (*audit.Table, error) {
 		}
 	}
 	requests, samples := a.history.Cost()
-	fmt.Fprintf(a.progress, "Read %d samples in %d requests.\n", samples, requests)
+	fmt.Fprintf(a.progress, "Read %s in %s.\n", plural(int(samples), "sample"), plural(int(requests), "request"))
 	if a.profile.Refused == "" && len(a.limits) > 0 && a.profile.Name != "rlc" {
 		t.Notes = append(t.Notes, "The profile names no query of refused requests: what today's limiter dropped is not in this traffic, and a limit that drops looks like one that is just met.")
 	}
 	if len(t.Rows) == 0 {
-		fmt.Fprintf(a.progress, "Nothing matched: in %d days no query of the profile %s gave traffic, and no limit was given. \"rlc doctor --profile\" with the same flags says query by query what is missing, \"rlc profiles %[2]s\" what is asked.\n", int(a.lookback.Hours()/24), a.profile.Name)
+		fmt.Fprintf(a.progress, "Nothing matched: in %s no query of the profile %s gave traffic, and no limit was given. \"rlc doctor --profile\" with the same flags says query by query what is missing, \"rlc profiles %[2]s\" what is asked.\n", a.days(), a.profile.Name)
 	}
 	t.Sort()
 	return t, nil
 }
+
+// days is over how long traffic is read, in words.
+func (a *auditing) days() string { return plural(int(a.lookback.Hours()/24), "day") }
 
 // wayOut is what to do where the metrics carry no label that the profile names.
 func (a *auditing) wayOut(ctx context.Context, service string) string {
@@ -317,15 +320,8 @@ func (a *auditing) bill(ctx context.Context, subjects []*audit.Subject) (trouble
 			trouble = append(trouble, s.Service.Name+": "+b.Trouble)
 		}
 	}
-	fmt.Fprintf(a.progress, "The bill: %s, %.0f label sets at once, about %.0f samples in %s.\n", plural(len(subjects), "service"), whole.LabelSets, whole.Samples, queries(whole.Queries))
+	fmt.Fprintf(a.progress, "The bill: %s, %.0f label sets at once, about %.0f samples in %s.\n", plural(len(subjects), "service"), whole.LabelSets, whole.Samples, plural(whole.Queries, "query"))
 	return trouble, nil
-}
-
-func queries(n int) string {
-	if n == 1 {
-		return "1 query"
-	}
-	return fmt.Sprintf("%d queries", n)
 }
 
 // readLimits reads today's limits from whatever file a team has; none where name

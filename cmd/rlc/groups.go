@@ -31,6 +31,9 @@ func flagError(c *cobra.Command, err error) error {
 	if words := c.Flags().Args(); c.HasSubCommands() && len(words) > 0 {
 		return unknownCommand(c, words[0])
 	}
+	if meant := unknownFlag(c, err); meant != "" {
+		return exit{exitInvalid, fmt.Errorf("%w; %s", err, meant)}
+	}
 	return exit{exitInvalid, fmt.Errorf("%w; see %q", err, c.CommandPath()+" --help")}
 }
 

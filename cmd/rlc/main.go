@@ -51,6 +51,7 @@ func run() int {
 	// A second signal ends the process at once.
 	context.AfterFunc(ctx, stop)
 	root := command()
+	misspeltVariables(os.Environ(), os.Stderr)
 	unknown := helpOfCommandsOnly(root)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
@@ -128,7 +129,7 @@ func wrapArgs(c *cobra.Command) {
 	}
 	c.Args = func(c *cobra.Command, args []string) error {
 		if err := check(c, args); err != nil {
-			return exit{exitInvalid, fmt.Errorf("%w; usage: %s", err, c.UseLine())}
+			return exit{exitInvalid, fmt.Errorf("%s given; usage: %s", plural(len(args), "argument"), c.UseLine())}
 		}
 		return nil
 	}
@@ -138,7 +139,7 @@ func wrapArgs(c *cobra.Command) {
 func fromEnvironment(c *cobra.Command) {
 	c.PreRunE = func(c *cobra.Command, _ []string) error {
 		var bad error
-		for _, name := range []string{"listen", "data", "server", "token", "output", "service", "now", "schedule"} {
+		for _, name := range commandVariables {
 			f := c.Flags().Lookup(name)
 			if f == nil || f.Changed {
 				continue

@@ -181,8 +181,8 @@ func backtestText(w io.Writer, limit rlc.Limit, b rlc.Backtest) error {
 	if b.AtLeast {
 		least = "at least "
 	}
-	fmt.Fprintf(w, "A limit of %g/s with a burst of %d would have dropped %s%.0f of %.0f requests (%s) in %d episodes.\n",
-		float64(limit.Rate), limit.Burst, least, b.Drops, b.Requests, percent(float64(b.Share)), len(b.Episodes))
+	fmt.Fprintf(w, "A limit of %g/s with a burst of %d would have dropped %s%.0f of %.0f requests (%s) in %s.\n",
+		float64(limit.Rate), limit.Burst, least, b.Drops, b.Requests, percent(float64(b.Share)), plural(len(b.Episodes), "episode"))
 	if b.Worst != nil {
 		fmt.Fprintf(w, "Worst step: %s at %.4g/s.\n", b.Worst.At.UTC().Format(time.RFC3339), float64(b.Worst.Rate))
 	}
@@ -294,12 +294,7 @@ func paramValue(s string) any {
 	return s
 }
 
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
+func plural(n int, what string) string { return rlc.Plural(n, what) }
 
 func dirOf(path string) string {
 	if i := strings.LastIndexByte(path, '/'); i >= 0 {

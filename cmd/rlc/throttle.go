@@ -21,6 +21,7 @@ type overrideAnswer struct {
 	Service string    `json:"service"`
 	Expires time.Time `json:"expires_at"`
 	Warning string    `json:"warning"` // that nothing is known by the name it is for; a dry run's, too
+	Says    string    `json:"says"`    // what it does to the traffic of now; a dry run's, too
 }
 
 // matchOf reads --caller, --procedure and --match.
@@ -131,10 +132,15 @@ would do. "rlc lift ID" ends it.`,
 			if o.Warning != "" {
 				fmt.Fprintln(c.ErrOrStderr(), "warning: "+o.Warning)
 			}
-			if format, _ := c.Flags().GetString("output"); dry || format == "json" {
+			if format, _ := c.Flags().GetString("output"); format == "json" {
 				return writeJSON(c.OutOrStdout(), out)
 			}
-			fmt.Fprintf(c.OutOrStdout(), "%s until %s; end it with: rlc lift %s\n", o.ID, o.Expires.Format(time.RFC3339), o.ID)
+			if !dry {
+				fmt.Fprintf(c.OutOrStdout(), "%s until %s; end it with: rlc lift %s\n", o.ID, o.Expires.Format(time.RFC3339), o.ID)
+			}
+			if o.Says != "" {
+				fmt.Fprintln(c.OutOrStdout(), o.Says)
+			}
 			return nil
 		},
 	}
@@ -147,7 +153,7 @@ would do. "rlc lift ID" ends it.`,
 	f.Float64("drop", 0, "drop this share at random, 0 to 0.999")
 	f.Bool("block", false, "drop all")
 	f.Bool("lift", false, "drop nothing that a quota would")
-	f.Duration("ttl", 0, "for how long, at most 168h; required")
+	durationFlag(c, "ttl", 0, "for how long, at most 7d; required")
 	f.String("reason", "", "why; required")
 	f.Bool("dry-run", false, "only say what it would do")
 	f.StringP("output", "o", "", "json")

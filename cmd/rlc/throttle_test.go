@@ -15,11 +15,14 @@ func TestThrottleWarnsOfANameThatNothingKnows(t *testing.T) {
 		if r.URL.Query().Get("preview") == "" {
 			w.WriteHeader(http.StatusCreated)
 		}
-		_, _ = w.Write([]byte(`{"id":"override-1","expires_at":"2026-12-02T06:34:00Z","known":false,"warning":"` + warning + `"}`))
+		_, _ = w.Write([]byte(`{"id":"override-1","expires_at":"2026-12-02T06:34:00Z","known":false,"warning":"` + warning + `","says":"chekout sends nothing"}`))
 	}))
 	defer s.Close()
-	for extra, says := range map[string]string{"--dry-run": `"known"`, "-o=json": `"override-1"`, "--server=" + s.URL: "rlc lift override-1"} {
-		stdout, stderr := rlcOutput(t, "throttle", "chekout", "--block", "--ttl", "1m", "--reason", "INC-1", "--server", s.URL, "--token", "t0ken", extra)
+	for extra, says := range map[string]string{"--dry-run": "chekout sends nothing\n", "--dry-run -o=json": `"known"`, "-o=json": `"override-1"`, "--ttl=2d": "rlc lift override-1\nchekout sends nothing\n"} {
+		stdout, stderr := rlcOutput(t, append([]string{"throttle", "chekout", "--block", "--ttl", "1m", "--reason", "INC-1", "--server", s.URL, "--token", "t0ken"}, strings.Fields(extra)...)...)
+		if !strings.Contains(extra, "json") && strings.Contains(stdout, "{") {
+			t.Errorf("%s: raw JSON: %s", extra, stdout)
+		}
 		if stderr != "warning: "+warning+"\n" || !strings.Contains(stdout, says) {
 			t.Errorf("%s: stdout %q, stderr %q", extra, stdout, stderr)
 		}

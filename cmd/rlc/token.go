@@ -47,7 +47,7 @@ func tokenCreateCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "create NAME",
 		Short:   "Make a token and print it, once",
-		Example: "  rlc token create cron --role bot\n  rlc token create checkout-ci --role owner --services checkout --ttl 720h",
+		Example: "  rlc token create cron --role bot\n  rlc token create checkout-ci --role owner --services checkout --ttl 30d",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			role, _ := c.Flags().GetString("role")
@@ -71,7 +71,7 @@ func tokenCreateCommand() *cobra.Command {
 	}
 	c.Flags().String("role", "viewer", "viewer, bot (reads and starts runs), owner (of --services), oncall or admin")
 	c.Flags().StringSlice("services", nil, "bind the token to these services")
-	c.Flags().Duration("ttl", 90*24*time.Hour, "how long it is valid, 1m to 8784h")
+	durationFlag(c, "ttl", 90*24*time.Hour, "how long it is valid, 1m to 366d")
 	c.Flags().StringP("output", "o", "text", "text or json")
 	return c
 }
