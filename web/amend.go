@@ -150,7 +150,11 @@ func (s *server) amendPreview(v *visit, c *rlc.Change, limit rlc.Limit) []ui.Par
 		add("where nothing is desired yet")
 	}
 	if h, ok := headroom(&limit, c.Peak.Rate); ok {
-		add(", " + signed(h) + " over the peak of " + rate(float64(c.Peak.Rate)))
+		where := ", " + signed(h) + " over"
+		if h < 0 {
+			where = ", " + strings.TrimPrefix(signed(h), "−") + " below"
+		}
+		add(where + " the peak of " + rate(float64(c.Peak.Rate)))
 	}
 	b, err := s.replayed(v.ctx(), c, limit)
 	switch {

@@ -52,7 +52,7 @@ func (s *server) audit(v *visit) error {
 	}
 	q := v.r.URL.Query()
 	view := ui.Audit{Actor: filter.Actor, Action: filter.Action, Text: filter.Object, From: q.Get("from"), Until: q.Get("until"), Pager: v.pager(page, len(all), total)}
-	for _, kind := range [][2]string{{"", "every act"}, {"proposal.", "proposals"}, {"override.", "overrides"}, {"run.", "runs"}, {"verdict.", "verdicts"}, {"session.", "sign-ins"}, {"token.", "tokens"}, {"access.", "refusals"}} {
+	for _, kind := range [][2]string{{"", "every act"}, {"proposal.", "proposals"}, {"override.", "overrides"}, {"run.", "runs"}, {"verdict.", "verdicts"}, {"session.", "sign-ins"}, {"promotion.", "promotions"}, {"rollback", "rollbacks"}, {"pin.", "pins"}, {"quota.", "asks for more"}, {"token.", "tokens"}, {"access.", "refusals"}} {
 		view.Actions = append(view.Actions, ui.Choice{Value: kind[0], Label: kind[1], On: kind[0] == filter.Action})
 	}
 	for _, e := range all {

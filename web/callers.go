@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/web/ui"
@@ -22,6 +23,9 @@ type limitOn struct {
 	count   rlc.Count
 	counted bool // the counters could be read
 	owners  string
+
+	since    time.Time // the first episode of the last run's replay; zero for none
+	episodes int
 }
 
 // limitsOn finds the quotas that are of one caller, by the configuration alone:
@@ -98,7 +102,38 @@ func (s *server) fill(ctx context.Context, all []limitOn) (skipped int, err erro
 		}
 		x.count, x.counted = seen[x.service][x.row.id()], seen[x.service] != nil
 	}
-	return len(over), nil
+	return len(over), s.fillSince(ctx, all)
+}
+
+// fillSince finds, in one reading, since when each limit in force would have refused
+// something, by the last run's replay.
+func (s *server) fillSince(ctx context.Context, all []limitOn) error {
+	var of []*limitOn
+	var changes []rlc.Change
+	for i := range all {
+		if c := all[i].row.change; c != nil {
+			of, changes = append(of, &all[i]), append(changes, *c)
+		}
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	whole, err := s.Records.WithEpisodes(ctx, changes)
+	if err != nil {
+		return err
+	}
+	for i, x := range of {
+		x.row.change = &whole[i]
+		if b := x.row.inForce(); b != nil && len(b.Episodes) > 0 {
+			x.since, x.episodes = b.Episodes[0].From, len(b.Episodes)
+			for _, e := range b.Episodes {
+				if e.From.Before(x.since) {
+					x.since = e.From
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // caller is /callers/{caller}, with its endings .json and .csv.
@@ -121,20 +156,20 @@ func (s *server) caller(v *visit) error {
 	case ".csv":
 		return s.callerCSV(v, name, shown, over)
 	}
-	f, err := s.frame(v, name+" / caller", "services")
+	f, err := s.frame(v, name+" / caller", "why")
 	if err != nil {
 		return err
 	}
 	view := ui.Caller{
-		Head: ui.Head{Margin: "Caller", Title: name}, Section: "Limits on its requests", About: "Counted by enforcers in 24 h; limits as live, else as desired.", Pager: v.pager(page, len(shown), len(all)),
-		Grid: ui.Grid{Caption: "Limits on " + name, Columns: []ui.Column{{Label: "Service"}, {Label: "Quota"}, {Label: "Mode"}, {Label: "Limit", Class: "num"}, {Label: "Offered 24 h", Class: "num"}, {Label: "Refused", Class: "num"}, {Label: "Would be", Class: "num"}, {Label: "Owner"}, {Label: ""}}},
+		Head: ui.Head{Margin: "Caller", Title: name}, Section: "Limits on its requests", About: "Counted by enforcers in 24 h; limits as live, else as desired. Since is the first of the episodes that the last run replayed.", Pager: v.pager(page, len(shown), len(all)),
+		Grid: ui.Grid{Caption: "Limits on " + name, Columns: []ui.Column{{Label: "Service"}, {Label: "Quota"}, {Label: "Mode"}, {Label: "Limit", Class: "num"}, {Label: "Offered 24 h", Class: "num"}, {Label: "Refused", Class: "num"}, {Label: "Would be", Class: "num"}, {Label: "Proposed", Class: "num"}, {Label: "Peak", Class: "num"}, {Label: "Since"}, {Label: "Owner"}, {Label: ""}, {Label: ""}}},
 	}
 	_, desired := s.Truths.Desired()
 	if desired != nil && desired.Service(name) != nil {
 		view.Head.Facts = []ui.Link{{Text: "its own limits", URL: serviceURL(name)}}
 	}
 	for i := range shown {
-		cells := callerCells(&shown[i], name)
+		cells := callerCells(v, &shown[i], name)
 		if o := s.decider(over, &shown[i], name); o != nil && s.applied() {
 			cells[3].Chip = ui.Chip{Mode: "override", Text: o.Does()}
 		}
@@ -151,12 +186,24 @@ func (s *server) caller(v *visit) error {
 	return s.render(v, http.StatusOK, ui.CallerPage(f, view))
 }
 
-func callerCells(x *limitOn, caller string) []ui.Cell {
+func callerCells(v *visit, x *limitOn, caller string) []ui.Cell {
 	cells := []ui.Cell{
 		{Text: x.service, URL: serviceURL(x.service)}, {Text: quotaName(x.row.name, x.row.key), URL: bucketURL(x.service, x.row.name, x.row.key)},
 		{Chip: modeChip(x.row.mode)}, {Text: limitText(x.row.force())},
 		{Text: count(x.count.Offered)}, {Text: percent(share(x.count.Drops, x.count.Offered))}, {Text: percent(share(x.count.VirtualDrops, x.count.Offered))},
-		{Text: "unowned", Kind: "soft"}, {Text: "Why", URL: whyURL(x, caller)},
+		{Text: limitText(x.row.proposed)}, {Text: "—"}, {Text: "no episode", Kind: "soft"},
+		{Text: "unowned", Kind: "soft"}, {Text: "Why", URL: whyURL(x, caller)}, {Text: "Request more", URL: whyURL(x, caller) + "#more"},
+	}
+	if x.row.proposed != nil {
+		cells[7].URL = proposalURL(x.row.proposal)
+	}
+	if p := x.row.peak(); p > 0 {
+		cells[8].Text = rate(float64(p))
+	}
+	if !x.since.IsZero() {
+		cells[9] = ui.Cell{Text: v.time(x.since).Text + ", " + plural(x.episodes, "episode", "episodes")}
+	} else if x.row.inForce() == nil {
+		cells[9].Text = "not replayed"
 	}
 	if x.count.Drops >= 0.5 {
 		cells[5].Kind = "bad"
@@ -170,7 +217,7 @@ func callerCells(x *limitOn, caller string) []ui.Cell {
 		}
 	}
 	if o := x.owners; o != "" {
-		cells[7] = ui.Cell{Text: o}
+		cells[10] = ui.Cell{Text: o}
 	}
 	return cells
 }
@@ -241,11 +288,19 @@ func callerVerdict(name string, shown []limitOn, total int) ([]ui.Part, []ui.Til
 		}
 		return []ui.Part{{Text: "What was refused of " + name + " is unknown: the enforcers' counters cannot be read."}}, tiles
 	case worst != nil:
-		return []ui.Part{{Text: worst.service + " refused "}, {Text: percent(share(worst.count.Drops, worst.count.Offered)), Bold: true}, {Text: " of what " + name + " sent in 24 h, by "}, {Text: quotaName(worst.row.name, worst.row.key), URL: whyURL(worst, name)}, {Text: map[bool]string{true: " while it enforced.", false: "."}[worst.row.mode == rlc.Shadow]}}, tiles
+		return []ui.Part{{Text: worst.service + " refused "}, {Text: percent(share(worst.count.Drops, worst.count.Offered)), Bold: true}, {Text: " of what " + name + " sent in 24 h, by "}, {Text: quotaName(worst.row.name, worst.row.key), URL: whyURL(worst, name)}, {Text: map[bool]string{true: " while it enforced.", false: "."}[worst.row.mode == rlc.Shadow] + rises(&worst.row)}}, tiles
 	case sum.VirtualDrops >= 0.5:
 		return []ui.Part{{Text: "Nothing of " + name + " was refused in 24 h; enforced, "}, {Text: percent(share(sum.VirtualDrops, sum.Offered)), Bold: true}, {Text: " of it would have been."}}, tiles
 	}
 	return []ui.Part{{Text: "Nothing of " + name + " was refused in 24 h, and nothing would have been."}}, tiles
+}
+
+// rises says that a higher limit is in review; "" where none is.
+func rises(r *row) string {
+	if r.proposed == nil || r.force() == nil || r.proposed.Rate <= r.force().Rate {
+		return ""
+	}
+	return " A rise from " + limitText(r.force()) + " to " + limitText(r.proposed) + " req/s is in review."
 }
 
 func (s *server) answerCaller(v *visit, name string, all []limitOn, over []rlc.Override) error {
@@ -253,7 +308,7 @@ func (s *server) answerCaller(v *visit, name string, all []limitOn, over []rlc.O
 	for i := range all {
 		x := &all[i]
 		o := rowJSON(&x.row)
-		o["service"], o["owners"] = x.service, x.owners
+		o["service"], o["owners"], o["since"], o["episodes"] = x.service, x.owners, timeJSON(x.since), x.episodes
 		o["offered_24h"], o["drops_24h"], o["virtual_drops_24h"], o["override"] = nil, nil, nil, nil
 		if d := s.decider(over, x, name); d != nil {
 			o["override"] = d.ID
@@ -270,7 +325,7 @@ func (s *server) callerCSV(v *visit, name string, all []limitOn, over []rlc.Over
 	var rows [][]string
 	for i := range all {
 		x := &all[i]
-		row := []string{x.service, x.row.name, x.row.key.String(), string(x.row.mode), "", "", "", "", x.owners, ""}
+		row := []string{x.service, x.row.name, x.row.key.String(), string(x.row.mode), "", "", "", "", x.owners, stamp(x.since), ""}
 		if l := x.row.force(); l != nil {
 			row[4] = float(float64(l.Rate))
 		}
@@ -278,9 +333,9 @@ func (s *server) callerCSV(v *visit, name string, all []limitOn, over []rlc.Over
 			row[5], row[6], row[7] = whole(x.count.Offered), whole(x.count.Drops), whole(x.count.VirtualDrops)
 		}
 		if d := s.decider(over, x, name); d != nil {
-			row[9] = d.Does()
+			row[10] = d.Does()
 		}
 		rows = append(rows, row)
 	}
-	return sheet(v, "caller-"+name, []string{"service", "bucket", "key", "mode", "rate", "offered_24h", "drops_24h", "virtual_drops_24h", "owners", "override"}, rows)
+	return sheet(v, "caller-"+name, []string{"service", "bucket", "key", "mode", "rate", "offered_24h", "drops_24h", "virtual_drops_24h", "owners", "since", "override"}, rows)
 }

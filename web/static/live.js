@@ -7,7 +7,7 @@
   if (!pulse) return;
   const every = () => pulse.dataset.every * 1e3, say = pulse.querySelector(".say-pulse"), pause = pulse.querySelector("[data-do=pause]"), again = pulse.querySelector("[data-do=again]");
   const parts = (of) => [...of.children], raw = (of) => parts(of).map((p) => p.outerHTML);
-  let was = raw(main), refused = 0, zoomed = new URL(location).searchParams.has("to"), dragging = false, stopped = false, asking = false, at = performance.now(), tried = at;
+  let was = raw(main), refused = 0, zoomed = new URL(location).searchParams.has("to") && !!main.querySelector(".chart"), dragging = false, stopped = false, asking = false, at = performance.now(), tried = at;
 
   const tell = (text, is) => { if (say.textContent !== text) say.textContent = text; is ? pulse.dataset.is = is : delete pulse.dataset.is; };
   const waits = () => stopped ? "Paused. As of " : edited() ? "Waits while you edit. As of " : zoomed || dragging ? "Waits while the chart is zoomed. As of " : help() || getSelection()?.type === "Range" ? "Waits. As of " : "";
