@@ -36,9 +36,10 @@ func (s *server) bucket(v *visit) error {
 	if ending == ".json" {
 		return s.answerBucket(v, t, name, key)
 	}
+	table := v.r.URL.Query().Get("table")
 	if r := t.row(name, key); r != nil && (len(key) > 0 || len(rows) == 1) {
 		if ending == ".csv" {
-			return s.daysCSV(v, t, r)
+			return s.quotaCSV(v, t, r, table)
 		}
 		return s.quotaPage(v, t, r)
 	}
@@ -165,9 +166,10 @@ func (s *server) quotaPage(v *visit, t *truth, r *row) error {
 	view := ui.Bucket{
 		Head: s.bucketHead(t, r), Recalculate: runsURL(t.name),
 		Action: serviceURL(t.name) + "/buckets/" + segment(r.plain()) + "/verdicts?key=" + query(r.key.String()),
-		Truths: truths(t, r, v), Verdict: verdict,
+		Truths: append(truths(t, r, v), overrideTruth(f)), Verdict: verdict,
 		Command: command("rlc explain", t.name, r.name, r.key.String()),
 	}
+	view.Emergency = emergencyURL(t.name, r)
 	if r.change != nil {
 		view.Read, view.ReadAt = ui.Link{Text: "last run", URL: runURL(r.change.RunID)}, v.time(r.change.At)
 		view.Coverage = percent(float64(r.change.Coverage)) + " of the expected steps"
@@ -198,7 +200,9 @@ func (s *server) quotaPage(v *visit, t *truth, r *row) error {
 	for _, c := range log {
 		view.History = append(view.History, historyRow(v, c, answers[c.RunID]))
 	}
-	view.Pager = v.pager(page, len(log), total)
+	view.Pager, view.EpisodeCSV = v.pager(page, len(log), total), tableCSV(v, "episodes")
+	view.Pager.CSV, view.Pager.JSON = tableCSV(v, "history"), ""
+	view.DaysCSV = tableCSV(v, "")
 	if len(log) == 0 {
 		view.NoHistory = &ui.Empty{Title: "No run has changed this quota", Reason: "A line appears when a run proposes another number, or when what holds it changes."}
 	}
@@ -234,7 +238,7 @@ func truths(t *truth, r *row, v *visit) []ui.Truth {
 	}
 	proposed := ui.Truth{Kind: "none", Name: "Proposed", Before: "no open review changes it"}
 	if r.proposed != nil {
-		proposed = ui.Truth{Kind: "proposed", Name: "Proposed", Figure: limitText(r.proposed), Unit: "req/s", Delta: delta(r.desired, r.proposed),
+		proposed = ui.Truth{Kind: "proposed", Name: "Proposed", Figure: r.proposedText(), Unit: "req/s", Delta: delta(r.desired, r.proposed),
 			Before: byHour(r.timed.proposed, "burst "+count(float64(r.proposed.Burst))+", in "), Link: ui.Link{Text: "a review that is open", URL: proposalURL(r.proposal)}}
 	}
 	live := ui.Truth{Kind: "none", Name: "Live", Before: "no enforcer has a limit for it; requests are admitted"}
@@ -250,6 +254,24 @@ func truths(t *truth, r *row, v *visit) []ui.Truth {
 	return []ui.Truth{desired, proposed, live}
 }
 
+// overrideTruth is the layer above the three truths: what stands for the quota
+// now, and for how long.
+func overrideTruth(f ui.Frame) ui.Truth {
+	t := ui.Truth{Kind: "none", Name: "Override", Before: "none stands; the limits hold as they are"}
+	if len(f.Overrides) == 0 {
+		return t
+	}
+	o := f.Overrides[0]
+	t = ui.Truth{Kind: "override", Name: "Override", Figure: o.Does, Before: o.Left + " left, by " + o.By + ": ", Link: ui.Link{Text: o.Reason, URL: "/emergency"}, Sign: "warn"}
+	if o.Ramp {
+		t.Before = "over, requests come back; by " + o.By + ": "
+	}
+	if n := len(f.Overrides) - 1; n > 0 || f.MoreOver != "" {
+		t.After = "; it is not the only one"
+	}
+	return t
+}
+
 // quotaVerdict says in a sentence how the quota stands.
 func quotaVerdict(t *truth, r *row) []ui.Part {
 	if r.held() != "" && r.force() == nil {
@@ -258,7 +280,7 @@ func quotaVerdict(t *truth, r *row) []ui.Part {
 	limit := r.force()
 	if limit == nil {
 		if r.proposed != nil {
-			return append([]ui.Part{{Text: "A first limit of "}, {Text: limitText(r.proposed) + " req/s", Bold: true}, {Text: " waits in "}, {Text: "a review", URL: proposalURL(r.proposal)}, {Text: "."}}, thin(r)...)
+			return append([]ui.Part{{Text: "A first limit of "}, {Text: r.proposedText() + " req/s", Bold: true}, {Text: " waits in "}, {Text: "a review", URL: proposalURL(r.proposal)}, {Text: "."}}, thin(r)...)
 		}
 		return []ui.Part{{Text: "No limit yet: requests are admitted and counted."}}
 	}
@@ -286,10 +308,10 @@ func quotaVerdict(t *truth, r *row) []ui.Part {
 // range that it may come to, from the highest step seen up to it.
 func thin(r *row) []ui.Part {
 	c := r.change
-	if c == nil || c.ValidDays >= 14 || c.Peak.Rate <= 0 || c.Peak.Rate >= r.proposed.Rate {
+	if !r.unsure() {
 		return nil
 	}
-	return []ui.Part{{Text: " Low confidence: " + trim(c.ValidDays, 1) + " days were seen, so that the right number lies anywhere from " + rate(float64(c.Peak.Rate)) + ", the highest step so far, to that."}}
+	return []ui.Part{{Text: " Low confidence: " + trim(c.ValidDays, 1) + " days were seen, so that the right number lies anywhere from " + rate(float64(c.Peak.Rate)) + ", the highest step so far, to its limit with headroom."}}
 }
 
 // liveVerdict says what the enforcers counted in the last day; nothing where
@@ -340,6 +362,16 @@ func seconds(v *visit, h rlc.History) (name, text string) {
 		text += " Before " + v.time(since).Text + " nobody counted seconds: " + blind + "."
 	}
 	return "Highest second", text
+}
+
+// emergencyURL is the form of an override for a quota's own caller, or for its
+// whole service.
+func emergencyURL(service string, r *row) string {
+	u := "/emergency?service=" + query(service)
+	if caller := r.key["caller"]; caller != "" {
+		u += "&caller=" + query(caller)
+	}
+	return u
 }
 
 func noChart(t *truth, r *row, err error) *ui.Empty {

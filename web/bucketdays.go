@@ -2,6 +2,8 @@ package web
 
 import (
 	"errors"
+	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -46,6 +48,80 @@ func dayStats(h rlc.History, zone *time.Location) []dayStat {
 		d.p99 = max(d.p99, hour.P99)
 	}
 	return out
+}
+
+// tableCSV is the address of a table of a quota's page as CSV; "" is the days
+// behind its chart.
+func tableCSV(v *visit, table string) string {
+	u, err := url.Parse(v.as(".csv"))
+	if err != nil {
+		return ""
+	}
+	q := u.Query()
+	for _, own := range []string{"from", "to", "stat", "window", "headroom", "floor", "burst", "exclude"} { // the chart's and the what-if's
+		q.Del(own)
+	}
+	if table != "" {
+		q.Set("table", table)
+	}
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+// quotaCSV is a table of a quota's page: episodes, history, or by default the
+// days behind the chart.
+func (s *server) quotaCSV(v *visit, t *truth, r *row, table string) error {
+	switch table {
+	case "":
+		return s.daysCSV(v, t, r)
+	case "episodes":
+		return s.episodesCSV(v, t, r)
+	case "history":
+		return s.changesCSV(v, t, r)
+	}
+	return invalid("table must be episodes or history, or be left out")
+}
+
+// episodesCSV is every episode that the last run's replay found, the newest
+// first.
+func (s *server) episodesCSV(v *visit, t *truth, r *row) error {
+	if err := s.complete(v.ctx(), t, r); err != nil {
+		return err
+	}
+	b := r.inForce()
+	if b == nil && r.change != nil {
+		b = r.change.Backtest.New
+	}
+	var rows [][]string
+	if b != nil {
+		for _, e := range slices.Backward(b.Episodes) {
+			rows = append(rows, []string{r.name, r.key.String(), stamp(e.From), stamp(e.Until), float(float64(e.Peak)), float(float64(e.Limit)), whole(e.Drops), float(float64(e.Share)), string(r.mode)})
+		}
+	}
+	return sheet(v, t.name+"-"+r.id()+"-episodes", []string{"bucket", "key", "from", "until", "peak", "limit", "drops", "share", "mode"}, rows)
+}
+
+// changesCSV is a page of what runs found for a quota.
+func (s *server) changesCSV(v *visit, t *truth, r *row) error {
+	page, err := v.page()
+	if err != nil {
+		return err
+	}
+	log, _, err := s.Records.ChangeLog(v.ctx(), t.name, r.name, r.key, page)
+	if err != nil {
+		return err
+	}
+	limit := func(l *rlc.Limit) string {
+		if l == nil {
+			return ""
+		}
+		return float(float64(l.Rate))
+	}
+	var rows [][]string
+	for _, c := range log {
+		rows = append(rows, []string{stamp(c.At), limit(c.Old), limit(c.New), c.Held, c.HeldWhy, c.Why, c.RunID})
+	}
+	return sheet(v, t.name+"-"+r.id()+"-history", []string{"at", "old_rate", "new_rate", "held", "held_why", "why", "run"}, rows)
 }
 
 func (s *server) daysCSV(v *visit, t *truth, r *row) error {

@@ -73,14 +73,19 @@ func (v *visit) noZone() []ui.Banner {
 // frame gathers what every page shares: one count of open proposals, and the
 // server's word on itself.
 func (s *server) frame(v *visit, title, tab string) (ui.Frame, error) {
+	_, open, err := s.Records.Proposals(v.ctx(), rlc.Open, "", rlc.Page{Number: 1, Size: 1})
+	if err != nil {
+		return ui.Frame{}, err
+	}
+	return s.framed(v, title, tab, open), nil
+}
+
+// framed is frame of a page that knows how many proposals are open.
+func (s *server) framed(v *visit, title, tab string, open int) ui.Frame {
 	f := s.bareFrame(v, title)
 	f.Tab = tab
 	f.Every = refreshed[v.r.Pattern]
 	f.At = v.timeAs(s.Now(), "15:04:05")
-	_, open, err := s.Records.Proposals(v.ctx(), rlc.Open, "", rlc.Page{Number: 1, Size: 1})
-	if err != nil {
-		return f, err
-	}
 	if open > 0 {
 		f.Open = count(float64(open))
 	}
@@ -90,7 +95,7 @@ func (s *server) frame(v *visit, title, tab string) (ui.Frame, error) {
 	}
 	s.overridden(v, &f)
 	f.Done = done[v.r.URL.Query().Get("done")]
-	return f, nil
+	return f
 }
 
 // refreshed are the pages whose parts are asked for again while somebody looks,

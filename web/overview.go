@@ -57,11 +57,7 @@ func (s *server) gatherHome(v *visit) (h home, err error) {
 const mostLow = 6
 
 // home is /'s view: a verdict in words, then what waits for a person.
-func (s *server) home(v *visit) (ui.Overview, error) {
-	h, err := s.gatherHome(v)
-	if err != nil {
-		return ui.Overview{}, err
-	}
+func (s *server) home(v *visit, h home) ui.Overview {
 	now := s.Now().In(v.zone)
 	last, whole := lastRuns(h.runs)
 	view := ui.Overview{
@@ -85,20 +81,17 @@ func (s *server) home(v *visit) (ui.Overview, error) {
 			view.Low = append(view.Low, serviceRow(r, ui.Sign{}, 0))
 		}
 	}
-	return view, nil
+	return view
 }
 
 // overview is /.
 func (s *server) overview(v *visit) error {
-	f, err := s.frame(v, "Overview", "overview")
+	h, err := s.gatherHome(v)
 	if err != nil {
 		return err
 	}
-	view, err := s.home(v)
-	if err != nil {
-		return err
-	}
-	return s.render(v, http.StatusOK, ui.OverviewPage(f, view))
+	f := s.framed(v, "Overview", "overview", h.waiting)
+	return s.render(v, http.StatusOK, ui.OverviewPage(f, s.home(v, h)))
 }
 
 // state is how things stand: runs, proposals, policies, snapshots, overrides,

@@ -9,10 +9,11 @@ import (
 
 // overviewJSON is /overview.json: what / says and lists.
 func (s *server) overviewJSON(v *visit) error {
-	view, err := s.home(v)
+	h, err := s.gatherHome(v)
 	if err != nil {
 		return err
 	}
+	view := s.home(v, h)
 	state, queue := make([]object, 0, len(view.Say)), make([]object, 0, len(view.Queue))
 	for _, x := range view.Say {
 		state = append(state, object{"level": x.Level, "text": signText(x), "url": orNull(x.Link.URL)})
@@ -25,10 +26,11 @@ func (s *server) overviewJSON(v *visit) error {
 
 // overviewCSV is /overview.csv: what needs a person.
 func (s *server) overviewCSV(v *visit) error {
-	view, err := s.home(v)
+	h, err := s.gatherHome(v)
 	if err != nil {
 		return err
 	}
+	view := s.home(v, h)
 	var rows [][]string
 	for _, x := range view.Queue {
 		rows = append(rows, []string{x.Chip.Text, x.Title, x.Detail, x.Action.URL})

@@ -110,9 +110,10 @@ func quotaRow(t *truth, r *row, seen counts) ui.QuotaRow {
 		out.Chips = append(out.Chips, modeChip(r.mode))
 	}
 	if r.proposed != nil {
-		out.Proposed, out.Delta = limitText(r.proposed), delta(r.desired, r.proposed)
+		out.Proposed, out.Delta = r.proposedText(), delta(r.desired, r.proposed)
 		if r.desired == nil {
 			out.Chips = append(out.Chips, ui.Chip{Mode: "new", Text: "new"})
+			out.Delta = map[bool]string{true: "low confidence", false: "new"}[r.unsure()]
 		}
 	}
 	if r.held() != "" {
@@ -136,6 +137,10 @@ func quotaRow(t *truth, r *row, seen counts) ui.QuotaRow {
 	if h, ok := r.headroom(); ok {
 		out.Headroom, out.Bad = signed(h), h < 0
 		out.Gauge = gauge(float64(r.peak()), float64(r.force().Rate), r.mode == rlc.Enforce)
+	} else if out.Note == "" && r.proposed != nil && r.force() == nil {
+		out.Note = "first proposal"
+	} else if out.Note == "" && r.force() != nil && r.bucket != nil {
+		out.Note = "no peak known"
 	} else if out.Note == "" && r.force() == nil && r.change == nil {
 		out.Note = "not run yet"
 		if r.bucket != nil && len(r.bucket.Each) > 0 {
@@ -149,6 +154,25 @@ func quotaRow(t *truth, r *row, seen counts) ui.QuotaRow {
 		out.Drops, out.Kind = "would "+count(c.VirtualDrops), "virtual"
 	}
 	return out
+}
+
+// leastDays is how much history a first limit needs to be shown as a number.
+const leastDays = 14
+
+// unsure reports whether the proposed limit is a first one that rests on less
+// than two weeks of history, and lies above what was seen.
+func (r *row) unsure() bool {
+	c := r.change
+	return c != nil && r.proposed != nil && r.force() == nil && c.ValidDays < leastDays && c.Peak.Rate > 0 && c.Peak.Rate < r.proposed.Rate
+}
+
+// proposedText is the proposed rate; of an unsure one the range that the right
+// number lies in.
+func (r *row) proposedText() string {
+	if r.unsure() {
+		return rate(float64(r.change.Peak.Rate)) + "–" + limitText(r.proposed)
+	}
+	return limitText(r.proposed)
 }
 
 // callerLink is the caller that a row is about, with its page where it is one.

@@ -70,7 +70,7 @@ func (s *server) service(v *visit) error {
 		return err
 	}
 	view := ui.Service{
-		Head: s.serviceHead(t, "Service", ui.Link{}, name), Name: name, Recalculate: runsURL(name), WhatIf: serviceURL(name) + "/whatif", Replay: serviceURL(name) + "/replay", Why: "/why?service=" + query(name), Until: v.timeAs(now, "15:04"), Counted: capital(strings.TrimPrefix(age.text, "in ")),
+		Head: s.serviceHead(t, "Service", ui.Link{}, name), Name: name, Recalculate: runsURL(name), WhatIf: serviceURL(name) + "/whatif", Replay: serviceURL(name) + "/replay", Why: "/why?service=" + query(name), Emergency: "/emergency?service=" + query(name), Until: v.timeAs(now, "15:04"), Counted: capital(strings.TrimPrefix(age.text, "in ")),
 		Tabs: s.tabs(t, "quotas"), Query: q.Get("q"), Sort: by, Dir: q.Get("dir"),
 		Pager:   v.pager(page, len(cut(rows, page)), len(rows)),
 		Columns: quotaColumns(v, by, desc, age.label), Drops: "Drops " + age.label,

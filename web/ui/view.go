@@ -204,6 +204,7 @@ type Service struct {
 	WhatIf      string // address of the service-wide what-if
 	Replay      string // and of the replay of all callers
 	Why         string // and of the page that explains one request
+	Emergency   string // and where an override of it is begun
 	Verdict     []Part
 	More        string
 	Tiles       []Tile
@@ -274,6 +275,9 @@ type Bucket struct {
 	EpisodeOf   string
 	EpisodeFt   []string
 	NoEpisode   *Empty
+	EpisodeCSV  string
+	DaysCSV     string
+	Emergency   string // where an override of it is begun
 	History     []HistoryRow
 	Pager       Pager
 	NoHistory   *Empty
