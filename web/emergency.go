@@ -225,9 +225,9 @@ func formed(field func(string) string, now time.Time) (rlc.Override, error) {
 	if other := strings.TrimSpace(field("other")); other != "" {
 		ttl = other
 	}
-	life, err := time.ParseDuration(ttl)
+	life, err := rlc.ParseDuration(ttl)
 	if err != nil {
-		return rlc.Override{}, invalid("For how long: write 90m or 3h.")
+		return rlc.Override{}, invalid("For how long: write 90m, 3h or 2d.")
 	}
 	in.TTL = life.Seconds()
 	switch in.Action {
@@ -253,39 +253,9 @@ const mostAffected = 8
 
 func (s *server) previewOf(v *visit, o rlc.Override) ui.Preview {
 	e := s.preview(v.ctx(), o)
-	p := ui.Preview{Command: throttleCommand(o)}
+	p := ui.Preview{Command: throttleCommand(o), Sentence: saysOf(o, e)}
 	say := func(text string) { p.Sentence = append(p.Sentence, ui.Part{Text: text}) }
 	bold := func(text string) { p.Sentence = append(p.Sentence, ui.Part{Text: text, Bold: true}) }
-	say(o.Subject() + " ")
-	if e.Warning != "" {
-		bold("— warning: " + strings.TrimSuffix(e.Warning, "?"))
-		say(map[bool]string{true: "? ", false: ". "}[strings.HasSuffix(e.Warning, "?")])
-	} else if !e.Known {
-		say("— what it sends now is not known: " + e.Why + ". ")
-	} else {
-		say("sends ")
-		if e.AtMost {
-			say("at most ")
-		}
-		bold(rate(e.Offered) + " req/s")
-		say(" now, " + rate(e.Highest) + " over the last hour. ")
-		if o.Action == "lift" {
-			say("This would admit about ")
-			bold(rate(e.Returns) + " req/s")
-			say(" that is dropped now. ")
-		} else {
-			say("This would drop about ")
-			share := 0.0
-			if e.Offered > 0 {
-				share = e.Drops / e.Offered
-			}
-			bold(rate(e.Drops) + " req/s, " + percent(share))
-			say(" of it. ")
-		}
-		if len(e.Affected) > 1 {
-			say(plural(len(e.Affected), "quota is", "quotas are") + " hit. ")
-		}
-	}
 	say("It ends at ")
 	bold(v.timeAs(o.Until, "15:04 MST on 2 January").Text)
 	say(".")
@@ -343,7 +313,7 @@ func (s *server) formExtend(v *visit) error {
 	if err := form(v); err != nil {
 		return err
 	}
-	by, err := time.ParseDuration(v.r.PostFormValue("by"))
+	by, err := rlc.ParseDuration(v.r.PostFormValue("by"))
 	if err != nil || by <= 0 || by > maxLife {
 		return invalid("by must be a duration, 30m for one")
 	}

@@ -99,6 +99,9 @@ func absent(err error) string {
 // browsers.
 func (s *server) fail(v *visit, err error) {
 	f, known := faultOf(err)
+	if f.status == http.StatusNotFound {
+		f.detail = s.nearest(v.who, f.detail)
+	}
 	if !known {
 		ref := reference()
 		s.Log.Error("request", "ref", ref, "method", v.r.Method, "path", v.r.URL.EscapedPath(), "err", err)

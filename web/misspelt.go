@@ -1,6 +1,7 @@
 package web
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -83,4 +84,28 @@ func meant(name string, names []string) string {
 		return "; did you mean " + near + "?"
 	}
 	return ""
+}
+
+// notThere is how an answer says that there is no service of a name.
+var notThere = regexp.MustCompile(`^There is no service "((?:[^"\\\\]|\\\\.)*)"`)
+
+// nearest adds to the text of such an answer the service that was probably meant,
+// of those that who may see; any other text stays as it is.
+func (s *server) nearest(who identity, text string) string {
+	m := notThere.FindStringSubmatch(text)
+	_, desired := s.Truths.Desired()
+	if m == nil || desired == nil {
+		return text
+	}
+	var names []string
+	for _, svc := range desired.Services {
+		if s.maySee(who, svc.Name) {
+			names = append(names, svc.Name)
+		}
+	}
+	near := meant(m[1], names)
+	if near == "" {
+		return text
+	}
+	return strings.TrimSuffix(text, ".") + near
 }

@@ -89,11 +89,12 @@ type effect struct {
 	Why      string    `json:"why,omitempty"`     // why it is not known
 	Warning  string    `json:"warning,omitempty"` // that nothing is known by the name it is for
 	Offered  float64   `json:"offered"`           // requests per second that it matches, at most
-	Highest  float64   `json:"highest_hour"`      // the same over the last hour
+	LastHour float64   `json:"last_hour"`         // the same in the mean of the last hour
 	Drops    float64   `json:"drops"`             // requests per second that it would drop, at most
 	Returns  float64   `json:"returns"`           // lift: dropped requests per second that would be admitted
 	AtMost   bool      `json:"at_most"`           // some of the quotas hold other requests, too
 	Affected []touched `json:"affected"`          // the quotas, the one that sends most first
+	Says     string    `json:"says"`              // all of it in a sentence
 }
 
 type touched struct {
@@ -106,8 +107,15 @@ type touched struct {
 // recent is over how long the traffic of now is measured.
 const recent = 5 * time.Minute
 
-// preview measures whom an override hits, by what enforcers counted.
+// preview measures whom an override hits and says it.
 func (s *server) preview(ctx context.Context, o rlc.Override) effect {
+	e := s.measured(ctx, o)
+	e.Says = textOf(saysOf(o, e))
+	return e
+}
+
+// measured is whom an override hits, by what enforcers counted.
+func (s *server) measured(ctx context.Context, o rlc.Override) effect {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	if o.Service == "*" {
@@ -145,7 +153,7 @@ func (s *server) preview(ctx context.Context, o rlc.Override) effect {
 	}
 	over, _ := hits(t.service, o, hour, time.Hour)
 	for _, h := range over {
-		e.Highest += h.Rate
+		e.LastHour += h.Rate
 	}
 	switch o.Action {
 	case "block":
@@ -282,7 +290,9 @@ func (s *server) apiSetOverride(v *visit) error {
 		return err
 	}
 	out := s.overrideJSON(o)
-	if text := warnings(s.preview(v.ctx(), o).Warning, s.reach()); text != "" {
+	e := s.preview(v.ctx(), o)
+	out["says"] = e.Says
+	if text := warnings(e.Warning, s.reach()); text != "" {
 		out["warning"] = text
 	}
 	return answer(v, http.StatusCreated, out)

@@ -108,6 +108,9 @@ func TestAnOverrideIsPreviewedSetAndEndedByTheAPI(t *testing.T) {
 		t.Errorf("a preview did %q", did)
 	}
 	out := body(t, post(h, "/api/v1/overrides", in, bearer), 201)
+	if says, _ := out["says"].(string); !strings.HasPrefix(says, "checkout ← caller=search procedure=A|B sends ") {
+		t.Errorf("says %q", says)
+	}
 	if out["id"] != "override-new" || out["expires_at"] != "2026-12-02T06:34:00Z" || out["state"] != "stands" {
 		t.Errorf("override: %v", out)
 	}
@@ -151,6 +154,14 @@ func TestAPreviewSaysWhatWouldBeDroppedAndWhoElseIsHit(t *testing.T) {
 	out := ask(`{"service":"checkout","match":{"caller":"search"},"action":"limit","rate":40,"ttl_seconds":60,"reason":"x"}`)
 	if out["offered"] != 100.0 || out["drops"] != 60.0 || out["at_most"] != false || len(out["affected"].([]any)) != 1 {
 		t.Errorf("a limit on one caller: %v", out)
+	}
+	if says, _ := out["says"].(string); !strings.HasPrefix(says, "checkout ← caller=search sends 100 req/s now, ") || !strings.Contains(says, " in the mean of the last hour. This would drop about 60 req/s, 60 % of it.") {
+		t.Errorf("says %q", says)
+	}
+	// A limit above what comes drops nothing, and that is said.
+	out = ask(`{"service":"checkout","match":{"caller":"search"},"action":"limit","rate":500,"ttl_seconds":60,"reason":"x"}`)
+	if says, _ := out["says"].(string); out["drops"] != 0.0 || !strings.HasSuffix(says, "This would drop nothing now: its limit of 500 req/s lies above what is sent.") {
+		t.Errorf("a limit above what is sent: %v", out)
 	}
 	// Of mobile-create's requests the caller is in the match, of the callers'
 	// the procedure is not known.
