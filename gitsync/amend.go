@@ -50,6 +50,8 @@ func (s *service) amend(p *rlc.Proposal, who Person, message string, a Amendment
 		conflict = "the branch is gone or merged"
 	case b.trailers.run != p.RunID:
 		conflict = "the branch holds another run's proposal"
+	case b.adrift:
+		conflict = adrift(s.cfg.Branch)
 	case s.t.team != "":
 		conflict = "it shares the branch " + teamBranch(s.t.team) + " with other services of its team: commit to that, with git or on the forge"
 	}

@@ -64,6 +64,8 @@ func (s *service) accept(p rlc.Proposal, actor string, epoch uint64) (plumbing.H
 		return conflict("the branch is gone or merged")
 	case b.trailers.run != p.RunID:
 		return conflict("the branch holds another run's proposal")
+	case b.adrift:
+		return conflict(adrift(s.cfg.Branch))
 	case b.trailers.epoch > epoch:
 		return plumbing.ZeroHash, fmt.Errorf("%w: epoch %d, the review holds %d", rlc.ErrFenced, epoch, b.trailers.epoch)
 	case s.t.team != "" && b.human:
@@ -101,6 +103,11 @@ func (s *service) accept(p rlc.Proposal, actor string, epoch uint64) (plumbing.H
 		parents = append(parents, s.t.branch)
 	}
 	return s.commit(s.v, s.who, tree, msg, parents...)
+}
+
+// adrift is why nothing comes of a review that is.
+func adrift(branch string) string {
+	return "it was made on commits that have been taken off " + branch + ": the next run proposes anew"
 }
 
 // merge applies what a review changed to the tree of the base branch's tip, or one

@@ -107,7 +107,7 @@ func (s *service) teamReview() (b review, err error) {
 	if err != nil {
 		return review{}, fmt.Errorf("read the review: %w", err)
 	}
-	b = review{ours: c, trailers: s.who.trailers(c), tree: c.TreeHash, author: c.Author.Name}
+	b = review{ours: c, trailers: s.who.trailers(c), tree: c.TreeHash, author: c.Author.Name, adrift: !s.based(c)}
 	if len(c.ParentHashes) > 0 {
 		if _, on := s.line.at[c.ParentHashes[0]]; on {
 			b.base = c.ParentHashes[0]
@@ -136,9 +136,7 @@ func (s *service) personOn(team string, branch plumbing.Hash) (*object.Commit, e
 		return nil, fmt.Errorf("read the review: %w", err)
 	}
 	if t := s.who.trailers(tip); t.ours && t.team == team && t.segment == "" && len(tip.ParentHashes) == 1 {
-		if _, on := s.line.at[tip.ParentHashes[0]]; on {
-			return nil, nil
-		}
+		return nil, nil
 	}
 	return tip, nil
 }

@@ -99,7 +99,7 @@ func (s *service) publish(p *rlc.Proposal, epoch uint64) ([]move, error) {
 		return nil, nil
 	case b.ours != nil && b.trailers.epoch > epoch:
 		return nil, fmt.Errorf("%w: epoch %d, the review holds %d", rlc.ErrFenced, epoch, b.trailers.epoch)
-	case b.ours != nil && b.trailers.run == p.RunID:
+	case b.ours != nil && b.trailers.run == p.RunID && !b.adrift:
 		p.State, p.Commit, p.Base, p.Branch = rlc.Open, s.t.branch.String(), b.base.String(), s.on()
 		if moves(*p) {
 			p.Content = quotafile.Hash(b.quotas)
@@ -247,6 +247,7 @@ func hold(c *rlc.Change, now rlc.Quota, there bool, why string) {
 // review is a service's review branch.
 type review struct {
 	human    bool           // a person's commit is on it
+	adrift   bool           // ours stands on a commit that was taken off the base branch
 	ours     *object.Commit // RLC's commit on it, nil where there is none
 	trailers trailers       // of ours
 	base     plumbing.Hash  // the newest commit of the base branch that it holds
@@ -288,12 +289,17 @@ func (s *service) review() (b review, err error) {
 		if h == s.t.branch {
 			b.tree, b.author = c.TreeHash, c.Author.Name
 		}
-		switch t := s.who.trailers(c); {
+		t := s.who.trailers(c)
+		switch {
 		case !t.ours || t.segment != s.segment:
 			b.human = true
 			strangers = append(strangers, c)
 		case b.ours == nil:
 			b.ours, b.trailers = c, t
+		}
+		if t.ours && t.segment == s.segment && !s.based(c) {
+			b.adrift = true // what is below it was not committed to the branch
+			continue
 		}
 		queue = append(queue, c.ParentHashes...)
 	}
@@ -310,6 +316,13 @@ func (s *service) review() (b review, err error) {
 	lines, err := s.lenient(b.tree)
 	b.quotas = sorted(lines)
 	return b, err
+}
+
+// based reports whether a commit of RLC on a review's branch stands on the base
+// branch, as each did when it was made. One that does not is left from before
+// history was rewritten: nothing of it may bring back what was taken away.
+func (s *service) based(c *object.Commit) bool {
+	return slices.ContainsFunc(c.ParentHashes, func(h plumbing.Hash) bool { _, on := s.line.contains(h); return on })
 }
 
 // maxReview bounds how many commits of a review branch are looked at.

@@ -15,8 +15,9 @@ import (
 // Settle finds out what became of an open proposal outside of RLC: Accepted when
 // its content is on the base branch, however it got there; Rejected when its
 // branch is gone, or was merged after a person took the proposal out of it;
-// Superseded when the branch is another run's, or the base branch moved on so that
-// the proposal left its team's; Human, with Commit and Content of the branch as it
+// Superseded when the branch is another run's, when the base branch moved on so that
+// the proposal left its team's, or when history was rewritten and what the proposal
+// stood on is on the base branch no more, the branch removed; Human, with Commit and Content of the branch as it
 // is, when a person committed to it. An accepted one's branch is removed. Any other
 // proposal comes back as it is.
 func (r *Repo) Settle(ctx context.Context, p rlc.Proposal) (rlc.Proposal, error) {
@@ -106,6 +107,10 @@ func (s *service) settle(p *rlc.Proposal, epoch uint64) ([]move, error) {
 		return []move{{proposedRef(s.segment), s.t.own, plumbing.ZeroHash}}, nil
 	case b.ours == nil || b.trailers.run != p.RunID:
 		p.State, p.Decided = rlc.Superseded, s.cfg.Now().UTC()
+	case b.adrift && !b.human:
+		p.State, p.Reason, p.Decided = rlc.Superseded, adrift(s.cfg.Branch), s.cfg.Now().UTC()
+		gone, err := s.withdraw(epoch, s.t.base, s.line.tip().tree)
+		return append([]move{{branchRef(s.segment), s.t.single, plumbing.ZeroHash}}, gone...), err
 	}
 	return nil, nil
 }
