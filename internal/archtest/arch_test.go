@@ -130,6 +130,7 @@ var libraries = map[string][]string{
 	"golang.org/x/sync":                              nil,               // anybody
 	"golang.org/x/net":                               {"internal/bidi"}, // the frames of HTTP/2
 	"github.com/spf13/cobra":                         {"cmd/rlc"},
+	"github.com/spf13/pflag":                         {"cmd/rlc"}, // cobra's flags: their kinds and errors
 	"golang.org/x/sys":                               {"gitsync"},
 	"github.com/coreos/go-oidc":                      {"internal/identity"},
 	"golang.org/x/oauth2":                            {"internal/identity"},
