@@ -170,7 +170,7 @@ func (db *DB) EachDay(ctx context.Context, id rlc.SeriesID, from, until time.Tim
 }
 
 // SealedUntil returns, for each of a service's series with stored days, the end
-// of what is sealed.
+// of what is sealed: its newest day's, the only one that is looked at.
 func (db *DB) SealedUntil(ctx context.Context, service string) (map[rlc.SeriesID]time.Time, error) {
 	type sealed struct {
 		id rlc.SeriesID
@@ -178,7 +178,8 @@ func (db *DB) SealedUntil(ctx context.Context, service string) (map[rlc.SeriesID
 	}
 	rows, err := list(ctx, db.read, func(r row) (s sealed, err error) {
 		return s, r.Scan(&s.id, instant{&s.at})
-	}, `SELECT s.id, MAX(d.sealed) FROM series s JOIN series_days d ON d.series = s.id WHERE s.service = $1 GROUP BY s.id`, service)
+	}, `SELECT s.id, d.sealed FROM series s JOIN series_days d ON d.series = s.id
+		AND d.day = (SELECT MAX(x.day) FROM series_days x WHERE x.series = s.id) WHERE s.service = $1`, service)
 	if err != nil {
 		return nil, fmt.Errorf("sealed series of %q: %w", service, err)
 	}
