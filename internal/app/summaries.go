@@ -96,10 +96,7 @@ func (a *App) summarise(ctx context.Context, name string) (rlc.ServiceSummary, e
 			}
 		}
 	}
-	whole := map[string]bool{} // quotas over all regions and zones
-	for _, q := range quotas {
-		whole[q.ID()] = true
-	}
+	whole := overallOf(quotas)
 	for _, q := range quotas {
 		buckets[q.Bucket] += float64(q.Rate)
 		if svc != nil {
@@ -107,7 +104,7 @@ func (a *App) summarise(ctx context.Context, name string) (rlc.ServiceSummary, e
 				continue
 			}
 		}
-		if part := q.Place() != q.Bucket; !part || !whole[rlc.QuotaID(q.Bucket, q.Key)] {
+		if !whole.part(q) {
 			row.LimitSum += q.Rate
 		}
 	}
@@ -127,7 +124,7 @@ func (a *App) summarise(ctx context.Context, name string) (rlc.ServiceSummary, e
 			continue
 		}
 		q := c.QuotaByID(name, ch.ID())
-		if ch.Region == "" || !whole[rlc.QuotaID(ch.Bucket, ch.Key)] { // else it is part of that one's
+		if !whole.part(rlc.Quota{Bucket: ch.Bucket, Key: ch.Key, Region: ch.Region}) {
 			row.Requests += ch.Offered
 			if ch.LastHour != nil {
 				row.Offered += *ch.LastHour
