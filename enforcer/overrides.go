@@ -63,13 +63,13 @@ type Override struct {
 
 // The bounds of overrides.
 const (
-	MaxOverride  = 7 * 24 * time.Hour // how long one may stand
-	DefaultRamp  = time.Minute
-	maxRamp      = time.Hour
-	maxOverrides = 1000    // in a document
-	maxDocument  = 1 << 20 // bytes of it
-	maxText      = 1024    // bytes of an id, actor or reason
-	mostDropped  = 0.999   // a share; a person who wants all of it says block
+	MaxOverride          = 7 * 24 * time.Hour // how long one may stand
+	DefaultRamp          = time.Minute
+	MostOverrides        = 1000    // in a document
+	MaxOverridesDocument = 1 << 20 // bytes of it
+	maxRamp              = time.Hour
+	maxText              = 1024  // bytes of an id, actor or reason
+	mostDropped          = 0.999 // a share; a person who wants all of it says block
 )
 
 // Pattern is what an attribute is compared with: as in a policy a value, a
@@ -248,8 +248,8 @@ func ParseOverrides(content []byte) (Overrides, error) {
 		return Overrides{}, fmt.Errorf("%w: overrides: %w", rlc.ErrInvalid, fmt.Errorf(format, args...))
 	}
 	switch {
-	case len(content) > maxDocument:
-		return invalid("%d bytes; at most %d", len(content), maxDocument)
+	case len(content) > MaxOverridesDocument:
+		return invalid("%d bytes; at most %d", len(content), MaxOverridesDocument)
 	case !utf8.Valid(content):
 		return invalid("not valid UTF-8")
 	}
@@ -264,8 +264,8 @@ func ParseOverrides(content []byte) (Overrides, error) {
 	switch {
 	case o.List == nil:
 		return invalid(`want {"overrides": [...]}`)
-	case len(o.List) > maxOverrides:
-		return invalid("%d entries; at most %d", len(o.List), maxOverrides)
+	case len(o.List) > MostOverrides:
+		return invalid("%d entries; at most %d", len(o.List), MostOverrides)
 	}
 	seen := map[string]bool{}
 	for i, x := range o.List {

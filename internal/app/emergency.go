@@ -5,14 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/openrlc/rlc"
-	"github.com/openrlc/rlc/enforcer"
 	"github.com/openrlc/rlc/internal/distribute"
 	"github.com/openrlc/rlc/internal/planner"
 	"github.com/openrlc/rlc/internal/store"
@@ -47,7 +45,9 @@ func (a *App) SetSwitch(ctx context.Context, name string, on bool, actor, reason
 	}
 	word := map[bool]string{true: "on", false: "off"}[on]
 	s := rlc.KillSwitch{Name: name, On: on, Actor: actor, Reason: reason, At: time.Now().UTC().Truncate(time.Microsecond)}
-	return a.act(ctx, act{Switch: &s}, "switch."+word, actor, name, reason)
+	return a.act(ctx, actor, "switch."+word, func() (act, error) {
+		return act{Switch: &s, Audit: rlc.AuditEntry{Object: name, Detail: reason}}, nil
+	})
 }
 
 // Throw turns a kill switch over, for a signal: it is as if somebody had used
@@ -112,38 +112,6 @@ func (a *App) readKillFile() {
 	}
 }
 
-// replay records what the journal kept while the records were away.
-func (a *App) replay(ctx context.Context) {
-	e := &a.emergency
-	for ctx.Err() == nil {
-		e.mu.Lock()
-		if len(e.journal.acts) == 0 {
-			e.mu.Unlock()
-			return
-		}
-		x := e.journal.acts[0]
-		e.mu.Unlock()
-		err := a.record(ctx, x)
-		if unreachable(err) || ctx.Err() != nil {
-			return
-		}
-		if err != nil && !errors.Is(err, rlc.ErrConflict) { // a conflict: it is recorded already
-			a.log.Error("an act of the emergency cannot be recorded", "act", x.Audit.Action, "actor", x.Audit.Actor, "object", x.Audit.Object, "err", err)
-		}
-		e.mu.Lock()
-		e.changes++
-		if x.Override != nil {
-			e.known[x.Override.ID] = *x.Override
-		} else {
-			e.switches[x.Switch.Name] = *x.Switch
-		}
-		if err := e.journal.done(); err != nil {
-			a.log.Error("emergency journal", "err", err)
-		}
-		e.mu.Unlock()
-	}
-}
-
 // readOverrides learns what the records hold; while they do not answer, what
 // was known stays.
 func (a *App) readOverrides(ctx context.Context) {
@@ -191,10 +159,13 @@ func (a *App) sendOverrides(ctx context.Context) error {
 	epoch, away := e.epoch, e.away
 	have := e.sent
 	e.mu.Unlock()
-	content, err := overridesDocument(all, switches[rlc.AllToShadow].On, time.Now())
+	content, left, err := overridesDocument(all, switches[rlc.AllToShadow].On, time.Now())
 	if err != nil {
 		return err
 	}
+	e.mu.Lock()
+	e.left = left
+	e.mu.Unlock()
 	if version, list := a.Enforcer.Overrides(); version.Compare(have.Version) > 0 {
 		have.Version = version
 		have.Content, _ = json.Marshal(list)
@@ -240,16 +211,6 @@ func (a *App) lastEpoch() uint64 {
 	a.emergency.mu.Lock()
 	defer a.emergency.mu.Unlock()
 	return max(a.emergency.epoch, a.epoch.Load())
-}
-
-func overridesDocument(all map[string]rlc.Override, shadow bool, now time.Time) ([]byte, error) {
-	doc := enforcer.Overrides{List: []enforcer.Override{}, AllToShadow: shadow}
-	for _, id := range slices.Sorted(maps.Keys(all)) {
-		if o := all[id]; now.Before(o.Over()) {
-			doc.List = append(doc.List, toEnforcer(o))
-		}
-	}
-	return json.Marshal(doc)
 }
 
 // pastOverrides are the records as the planner reads them: the windows of

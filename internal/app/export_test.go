@@ -21,3 +21,12 @@ func (a *App) Follow(ctx context.Context, apply func(distribute.Message) rlc.Ack
 
 // AmendedChanges are a proposal's changes as its branch holds them.
 var AmendedChanges = amended
+
+// Acting reports whether an act of the emergency is being taken.
+func (a *App) Acting() bool {
+	if a.emergency.acting.TryLock() {
+		a.emergency.acting.Unlock()
+		return false
+	}
+	return true
+}

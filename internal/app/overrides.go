@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -40,16 +39,20 @@ type emergency struct {
 	glass   *distribute.Redis // publishes while nobody can lead; nil without Redis
 	active  prometheus.Gauge
 
+	acting  sync.Mutex           // one act is decided and recorded at a time
 	syncing sync.Mutex           // one document is made at a time
 	sent    distribute.Overrides // what this process published last
 
 	mu       sync.Mutex
 	known    map[string]rlc.Override // of the records, or of what enforcers have where those never answered
 	switches map[string]rlc.KillSwitch
-	file     []string // switches that the file holds
-	away     bool     // the records did not answer when last asked
-	changes  int      // how many acts there were
-	epoch    uint64   // the highest leadership epoch heard of
+	file     []string         // switches that the file holds
+	away     bool             // the records did not answer when last asked
+	changes  int              // how many acts there were
+	epoch    uint64           // the highest leadership epoch heard of
+	left     []rlc.Override   // that stand and have no place in the enforcers' document
+	refused  map[string]error // by object: what the records say against acts of the journal
+	unread   error            // why an earlier process's journal could not be read
 }
 
 // openEmergency reads what was not recorded yet, and what enforcers had.
@@ -69,7 +72,10 @@ func (a *App) openEmergency() error {
 	if err := a.Registry.Register(e.active); err != nil {
 		return err
 	}
-	return e.journal.open()
+	if e.unread = e.journal.open(); e.unread != nil {
+		a.log.Error("the emergency goes on without what an earlier process kept in the data folder", "err", e.unread)
+	}
+	return nil
 }
 
 // fromEnforcer and toEnforcer translate between what is recorded and what
@@ -147,48 +153,90 @@ func (a *App) OverridesSent() rlc.Version {
 
 // SetOverride puts an override in force as actor's act: From is now, and its
 // id is made here. Where the records do not answer it is kept in the data
-// folder and recorded later; enforcers learn of it all the same.
+// folder and recorded later; enforcers learn of it all the same. One that is
+// not valid is rlc.ErrInvalid, and one that has no place beside those that
+// stand rlc.ErrRefused.
 func (a *App) SetOverride(ctx context.Context, o rlc.Override, actor string) (rlc.Override, error) {
 	id, err := randomHex(6)
 	if err != nil {
 		return o, err
 	}
+	o = begun(o, "override-"+id, actor)
+	return o, a.act(ctx, actor, "override.set", func() (act, error) {
+		if err := a.knownOverride(o); err != nil {
+			return act{}, err
+		}
+		a.emergency.mu.Lock()
+		all, _ := a.emergency.all()
+		a.emergency.mu.Unlock()
+		return setting(o), fits(o, all, o.From)
+	})
+}
+
+// CheckOverride makes the checks of SetOverride without setting anything, but
+// for the service's name.
+func (a *App) CheckOverride(o rlc.Override, actor string) error {
+	o = begun(o, "override-to-be", actor)
+	if err := toEnforcer(o).Valid(); err != nil {
+		return err
+	}
+	x := setting(o)
+	x.Audit.Actor, x.Audit.Action = actor, "override.set"
+	if err := x.check(); err != nil {
+		return err
+	}
+	a.emergency.mu.Lock()
+	all, _ := a.emergency.all()
+	a.emergency.mu.Unlock()
+	return fits(o, all, o.From)
+}
+
+// begun is an override as actor's act, from now on for as long as it is to
+// stand.
+func begun(o rlc.Override, id, actor string) rlc.Override {
 	life := o.Until.Sub(o.From)
-	o.ID, o.Actor, o.EndedBy = "override-"+id, actor, ""
+	o.ID, o.Actor, o.EndedBy = id, actor, ""
 	o.From = time.Now().UTC().Truncate(time.Millisecond)
 	o.Until = o.From.Add(life)
-	if err := a.knownOverride(o); err != nil {
-		return o, err
-	}
-	return o, a.act(ctx, act{Override: &o}, "override.set", actor, o.ID, fmt.Sprintf("%s: %s until %s: %s", o.Subject(), o.Does(), o.Until.Format(time.RFC3339), o.Reason))
+	return o
+}
+
+func setting(o rlc.Override) act {
+	return acted(o, fmt.Sprintf("%s: %s until %s: %s", o.Subject(), o.Does(), o.Until.Format(time.RFC3339), o.Reason))
+}
+
+// acted is an act that leaves an override as o.
+func acted(o rlc.Override, detail string) act {
+	return act{Override: &o, Audit: rlc.AuditEntry{Object: o.ID, Detail: detail}}
 }
 
 // ExtendOverride lets an override stand longer, as actor's act: at most
 // enforcer.MaxOverride from when it began.
-func (a *App) ExtendOverride(ctx context.Context, id string, by time.Duration, actor string) (rlc.Override, error) {
-	o, err := a.standing(id)
-	if err != nil {
-		return o, err
-	}
-	o.Until = o.Until.Add(by)
-	if err := toEnforcer(o).Valid(); err != nil {
-		return o, err
-	}
-	return o, a.act(ctx, act{Override: &o}, "override.extended", actor, id, fmt.Sprintf("%s until %s", o.Subject(), o.Until.Format(time.RFC3339)))
+func (a *App) ExtendOverride(ctx context.Context, id string, by time.Duration, actor string) (o rlc.Override, err error) {
+	err = a.act(ctx, actor, "override.extended", func() (act, error) {
+		if o, err = a.standing(id); err != nil {
+			return act{}, err
+		}
+		o.Until = o.Until.Add(by)
+		return acted(o, fmt.Sprintf("%s until %s", o.Subject(), o.Until.Format(time.RFC3339))), toEnforcer(o).Valid()
+	})
+	return o, err
 }
 
 // EndOverride ends an override now, as actor's act; requests above their old
 // limit come back over its ramp.
-func (a *App) EndOverride(ctx context.Context, id, actor string) (rlc.Override, error) {
-	o, err := a.standing(id)
-	if err != nil {
-		return o, err
-	}
-	o.EndedBy, o.Until = actor, time.Now().UTC().Truncate(time.Millisecond)
-	if !o.Until.After(o.From) {
-		o.Until = o.From.Add(time.Millisecond)
-	}
-	return o, a.act(ctx, act{Override: &o}, "override.ended", actor, id, o.Subject())
+func (a *App) EndOverride(ctx context.Context, id, actor string) (o rlc.Override, err error) {
+	err = a.act(ctx, actor, "override.ended", func() (act, error) {
+		if o, err = a.standing(id); err != nil {
+			return act{}, err
+		}
+		o.EndedBy, o.Until = actor, time.Now().UTC().Truncate(time.Millisecond)
+		if !o.Until.After(o.From) {
+			o.Until = o.From.Add(time.Millisecond)
+		}
+		return acted(o, o.Subject()), nil
+	})
+	return o, err
 }
 
 func (a *App) standing(id string) (rlc.Override, error) {
@@ -221,102 +269,6 @@ func (a *App) knownOverride(o rlc.Override) error {
 		} // with everything away the name is taken as it is
 	}
 	return nil
-}
-
-// act records one act in an emergency with its audit row, or keeps it for
-// later, and brings it to the enforcers.
-func (a *App) act(ctx context.Context, x act, action, actor, object, detail string) error {
-	id, err := randomHex(12)
-	if err != nil {
-		return err
-	}
-	x.Audit = rlc.AuditEntry{ID: id, At: time.Now().UTC().Truncate(time.Microsecond), Actor: actor, Action: action, Object: object, Detail: detail}
-	e := &a.emergency
-	e.mu.Lock()
-	away := e.away || len(e.journal.acts) > 0 // what was kept is recorded first
-	e.mu.Unlock()
-	if !away {
-		err = a.record(ctx, x)
-	}
-	e.mu.Lock()
-	e.changes++
-	switch {
-	case away || unreachable(err):
-		e.away = true
-		err = e.journal.add(x)
-	case err == nil && x.Override != nil:
-		e.known[x.Override.ID] = *x.Override
-	case err == nil:
-		e.switches[x.Switch.Name] = *x.Switch
-	}
-	e.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	a.log.Warn("emergency", "act", action, "actor", actor, "object", object, "detail", detail)
-	if err := a.sendOverrides(ctx); err != nil {
-		a.log.Warn("overrides wait for the bus", "err", err) // they are sent as soon as it answers
-	}
-	return nil
-}
-
-// record writes one act into the records.
-func (a *App) record(ctx context.Context, x act) error {
-	ctx, cancel := context.WithTimeout(ctx, recordsPatience)
-	defer cancel()
-	if x.Override != nil {
-		return a.Records.SetOverride(ctx, *x.Override, x.Audit)
-	}
-	text, err := json.Marshal(x.Switch)
-	if err != nil {
-		return err
-	}
-	return a.Records.SetAudited(ctx, switchKey+x.Switch.Name, string(text), x.Audit)
-}
-
-func unreachable(err error) bool {
-	return errors.Is(err, rlc.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
-}
-
-// overrideStatus warns of what is about to end, of switches that are thrown and
-// of acts that wait for the records.
-func (a *App) overrideStatus() {
-	e := &a.emergency
-	now, n, ending := time.Now(), 0, []string(nil)
-	for _, o := range a.Overrides() {
-		if !o.Stands(now) {
-			continue
-		}
-		n++
-		if left := o.Until.Sub(now); left <= warnBefore {
-			ending = append(ending, fmt.Sprintf("%s (%s)", o.Subject(), o.Until.UTC().Format("15:04 UTC")))
-		}
-	}
-	e.active.Set(float64(n))
-	if len(ending) > 0 {
-		a.status.set("overrides", "warn", "An override ends within ten minutes; extend it on the page Emergency where it is still needed.", strings.Join(ending[:min(len(ending), 5)], ", "))
-	} else {
-		a.status.clear("overrides")
-	}
-	e.mu.Lock()
-	_, switches := e.all()
-	waiting := len(e.journal.acts)
-	e.mu.Unlock()
-	for name, text := range map[string]string{
-		rlc.StopAutomation: "Automation is stopped: nothing is computed, published, merged or distributed. Overrides work.",
-		rlc.AllToShadow:    "All to shadow: no enforcer drops anything, and no override is applied.",
-	} {
-		if s := switches[name]; s.On {
-			a.status.set(name, "bad", text, fmt.Sprintf("%s: %s", s.Actor, s.Reason))
-		} else {
-			a.status.clear(name)
-		}
-	}
-	if waiting > 0 {
-		a.status.set("journal", "warn", fmt.Sprintf("%d acts of the emergency wait in the data folder for the records; enforcers have them.", waiting), "")
-	} else {
-		a.status.clear("journal")
-	}
 }
 
 // KeepOverride makes what an override does permanent, as actor's act: a cap in

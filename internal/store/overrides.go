@@ -16,14 +16,8 @@ import (
 // then the error is rlc.ErrConflict. So it is where the audit row is there
 // already, which says that this very act is stored.
 func (db *DB) SetOverride(ctx context.Context, o rlc.Override, audit rlc.AuditEntry) error {
-	if o.ID == "" || !o.From.Before(o.Until) {
-		return fmt.Errorf("%w: an override needs an id, and must end after it begins", rlc.ErrInvalid)
-	}
-	text, err := document(o)
+	text, err := overrideText(o)
 	if err != nil {
-		return err
-	}
-	if err := names(o.ID, o.Service, o.EndedBy, text); err != nil {
 		return err
 	}
 	return db.transact(ctx, "set override", func(tx *sql.Tx) error {
@@ -44,6 +38,33 @@ func (db *DB) SetOverride(ctx context.Context, o rlc.Override, audit rlc.AuditEn
 		}
 		return addAudit(ctx, tx, audit)
 	})
+}
+
+// CheckOverride makes the checks of SetOverride that need no records, for who
+// acknowledges an override that is stored later: rlc.ErrInvalid.
+func CheckOverride(o rlc.Override) error {
+	_, err := overrideText(o)
+	return err
+}
+
+// CheckAudit makes the checks of every act's audit row, as CheckOverride does.
+func CheckAudit(e rlc.AuditEntry) error {
+	if e.Actor == "" || e.Action == "" {
+		return fmt.Errorf("%w: an audit row needs an actor and an action", rlc.ErrInvalid)
+	}
+	return names(e.ID, e.Actor, e.Action, e.Object, e.Detail)
+}
+
+// overrideText is the document that stands in an override's row.
+func overrideText(o rlc.Override) (string, error) {
+	if o.ID == "" || !o.From.Before(o.Until) {
+		return "", fmt.Errorf("%w: an override needs an id, and must end after it begins", rlc.ErrInvalid)
+	}
+	text, err := document(o)
+	if err != nil {
+		return "", err
+	}
+	return text, names(o.ID, o.Service, o.EndedBy, text)
 }
 
 // Overrides are those that end after a time, in the order in which they began.

@@ -15,10 +15,7 @@ func addAudit(ctx context.Context, tx *sql.Tx, e rlc.AuditEntry) error {
 	if e.ID == "" {
 		e.ID = newID()
 	}
-	if e.Actor == "" || e.Action == "" {
-		return fmt.Errorf("%w: an audit row needs an actor and an action", rlc.ErrInvalid)
-	}
-	if err := names(e.ID, e.Actor, e.Action, e.Object, e.Detail); err != nil {
+	if err := CheckAudit(e); err != nil {
 		return err
 	}
 	_, err := tx.ExecContext(ctx, `INSERT INTO audit (id, at, actor, action, object, detail) VALUES ($1, $2, $3, $4, $5, $6)`,
