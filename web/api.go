@@ -192,7 +192,11 @@ func (s *server) apiRun(v *visit) error {
 	if err != nil {
 		return err
 	}
-	changes, total, err := s.Records.RunChanges(v.ctx(), r.ID, v.r.URL.Query().Get("held") == "true", page)
+	held, err := v.flag("held")
+	if err != nil {
+		return err
+	}
+	changes, total, err := s.Records.RunChanges(v.ctx(), r.ID, held, page)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/http"
@@ -44,6 +45,9 @@ func (s *server) emergency(v *visit) error {
 	if v.r.URL.Query().Get("service") != "" && v.r.URL.Query().Get("reason") != "" {
 		o, err := formed(v.r.URL.Query().Get, s.Now())
 		if err != nil {
+			return err
+		}
+		if err := s.Overrides.CheckOverride(o, cmp.Or(v.who.name, "somebody")); err != nil {
 			return err
 		}
 		p := s.previewOf(v, o)
@@ -361,8 +365,12 @@ func (s *server) emergencyCSV(v *visit) error {
 	if err != nil {
 		return err
 	}
+	past, err := v.flag("all")
+	if err != nil {
+		return err
+	}
 	all := s.Overrides.Overrides()
-	if v.r.URL.Query().Get("all") == "true" {
+	if past {
 		if all, _, err = s.Records.OverrideLog(v.ctx(), page); err != nil {
 			return err
 		}

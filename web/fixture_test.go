@@ -68,6 +68,7 @@ type fixture struct {
 	acks      []rlc.Ack
 	notReady  []string
 	overrides []rlc.Override
+	trouble   string // beside an act of the emergency
 
 	mu      sync.Mutex
 	acts    []string             // what was done, in order

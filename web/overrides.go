@@ -24,6 +24,11 @@ type Overrides interface {
 	EndOverride(ctx context.Context, id, actor string) (rlc.Override, error)
 	// KeepOverride commits a cap that does the same to the service's policy.
 	KeepOverride(ctx context.Context, id, actor string) (rlc.Commit, error)
+	// CheckOverride makes the checks of SetOverride without setting anything.
+	CheckOverride(o rlc.Override, actor string) error
+	// OverridesTrouble is what people must know beside an act, as clauses: that
+	// it is not written down, that enforcers refuse it; "" for nothing.
+	OverridesTrouble() string
 	Switches() []rlc.KillSwitch
 	SetSwitch(ctx context.Context, name string, on bool, actor, reason string) error
 }
@@ -221,8 +226,12 @@ func (s *server) apiOverrides(v *visit) error {
 	if err != nil {
 		return err
 	}
+	past, err := v.flag("all")
+	if err != nil {
+		return err
+	}
 	all, total := s.Overrides.Overrides(), 0
-	if v.r.URL.Query().Get("all") == "true" {
+	if past {
 		if all, total, err = s.Records.OverrideLog(v.ctx(), page); err != nil {
 			return err
 		}
@@ -275,6 +284,15 @@ func (s *server) zonesOf() []zoneAck {
 }
 
 func (s *server) apiSetOverride(v *visit) error {
+	only, err := v.flag("preview")
+	if err != nil {
+		return err
+	}
+	for name := range v.r.URL.Query() {
+		if name != "preview" {
+			return invalid("There is no parameter %q here; the only one is preview.", name)
+		}
+	}
 	var in overrideIn
 	if err := read(v, &in); err != nil {
 		return err
@@ -283,7 +301,10 @@ func (s *server) apiSetOverride(v *visit) error {
 	if err != nil {
 		return err
 	}
-	if v.r.URL.Query().Get("preview") == "true" {
+	if only {
+		if err := s.Overrides.CheckOverride(o, v.who.name); err != nil {
+			return err
+		}
 		return answer(v, http.StatusOK, s.preview(v.ctx(), o))
 	}
 	if o, err = s.Overrides.SetOverride(v.ctx(), o, v.who.name); err != nil {
@@ -292,10 +313,19 @@ func (s *server) apiSetOverride(v *visit) error {
 	out := s.overrideJSON(o)
 	e := s.preview(v.ctx(), o)
 	out["says"] = e.Says
-	if text := warnings(e.Warning, s.reach()); text != "" {
+	if text := warnings(e.Warning, s.reach(), s.Overrides.OverridesTrouble()); text != "" {
 		out["warning"] = text
 	}
 	return answer(v, http.StatusCreated, out)
+}
+
+// changed answers an act on an override that stands.
+func (s *server) changed(v *visit, o rlc.Override) error {
+	out := s.overrideJSON(o)
+	if text := s.Overrides.OverridesTrouble(); text != "" {
+		out["warning"] = text
+	}
+	return answer(v, http.StatusOK, out)
 }
 
 func (s *server) apiEndOverride(v *visit) error {
@@ -303,7 +333,7 @@ func (s *server) apiEndOverride(v *visit) error {
 	if err != nil {
 		return err
 	}
-	return answer(v, http.StatusOK, s.overrideJSON(o))
+	return s.changed(v, o)
 }
 
 func (s *server) apiExtendOverride(v *visit) error {
@@ -320,7 +350,7 @@ func (s *server) apiExtendOverride(v *visit) error {
 	if err != nil {
 		return err
 	}
-	return answer(v, http.StatusOK, s.overrideJSON(o))
+	return s.changed(v, o)
 }
 
 func (s *server) apiKeepOverride(v *visit) error {
@@ -353,7 +383,7 @@ func (s *server) apiSetSwitch(v *visit) error {
 	if err := s.Overrides.SetSwitch(v.ctx(), v.r.PathValue("switch"), *in.On, v.who.name, reason); err != nil {
 		return err
 	}
-	return answer(v, http.StatusOK, object{"switches": s.Overrides.Switches(), "warning": orNull(s.reach())})
+	return answer(v, http.StatusOK, object{"switches": s.Overrides.Switches(), "warning": orNull(warnings(s.reach(), s.Overrides.OverridesTrouble()))})
 }
 
 // unavailable reports whether the records cannot be reached.

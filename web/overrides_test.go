@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/enforcer"
 )
 
 // override is one that stands in the fixture when it is asked for.
@@ -40,6 +41,22 @@ func (f *fixture) SetOverride(_ context.Context, o rlc.Override, actor string) (
 	f.overrides = append(f.overrides, o)
 	return o, nil
 }
+
+// CheckOverride is the enforcers' check.
+func (f *fixture) CheckOverride(o rlc.Override, actor string) error {
+	o.ID, o.Actor = "override-to-be", actor
+	text, err := json.Marshal(o)
+	if err != nil {
+		return fmt.Errorf("%w: %w", rlc.ErrInvalid, err)
+	}
+	var x enforcer.Override
+	if err := json.Unmarshal(text, &x); err != nil {
+		return err
+	}
+	return x.Valid()
+}
+
+func (f *fixture) OverridesTrouble() string { return f.trouble }
 
 func (f *fixture) find(id string) (rlc.Override, error) {
 	for _, o := range f.Overrides() {
