@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -55,8 +56,28 @@ func (s *server) replayAll(ctx context.Context, t *truth, from, until time.Time,
 	}
 	histories = out.ownRegions(histories)
 	streams, counters := out.wire(matcher, histories, own)
+	if err := out.unknown(own); err != nil {
+		return nil, err
+	}
 	out.result = backtest.ReplayTogether(histories[0].Step, from, until, streams, counters)
 	return out, nil
+}
+
+// unknown is an error that names a quota of own that nothing of the service
+// counts: a replay that left it out would say that it refuses nothing.
+func (x *replayed) unknown(own map[string]backtest.Counter) error {
+	ids := map[string]bool{}
+	var names []string
+	for i := range x.truth.rows {
+		ids[x.truth.rows[i].id()] = true
+		names = append(names, x.truth.rows[i].id())
+	}
+	for _, id := range slices.Sorted(maps.Keys(own)) {
+		if _, counts := x.limits[id]; !counts && !ids[id] {
+			return invalid("quotas: %s has no quota %s%s", x.truth.name, id, meant(id, names))
+		}
+	}
+	return nil
 }
 
 // ownRegions leaves out the traffic of all regions where each region's is there
@@ -221,6 +242,9 @@ func (s *server) apiReplay(v *visit) error {
 	if in.Service == "" {
 		return invalid("service is required")
 	}
+	if in.Quotas != nil && len(in.Quotas) == 0 {
+		return invalid("quotas is empty: leave it out to replay those in force")
+	}
 	var own map[string]backtest.Counter
 	for _, q := range in.Quotas {
 		l := backtest.Counter{Limit: rlc.Limit{Rate: q.Rate, Burst: q.Burst}, Timed: q.Timed}
@@ -233,7 +257,11 @@ func (s *server) apiReplay(v *visit) error {
 		if own == nil {
 			own = map[string]backtest.Counter{}
 		}
-		own[rlc.QuotaID(q.Bucket, q.Key)] = l
+		id := rlc.QuotaID(q.Bucket, q.Key)
+		if _, twice := own[id]; twice {
+			return invalid("quotas: %s is given twice", id)
+		}
+		own[id] = l
 	}
 	from, until, err := s.replayWindow(in.From, in.Until)
 	if err != nil {

@@ -24,13 +24,13 @@ var whatIfWindows = []string{"7d", "14d", "28d"}
 type asked struct {
 	backtest.Choice
 	windowText string
-	explicit   bool // the address names a choice
 }
 
 // choiceOf reads stat, window, headroom, floor, burst and exclude from a query.
-// fall is what stands where a parameter is missing.
+// fall is what stands where a parameter is missing. An empty exclude leaves
+// nothing out.
 func choiceOf(q url.Values, fall backtest.Choice) (asked, error) {
-	a := asked{Choice: fall, windowText: "28d", explicit: q.Has("stat") || q.Has("headroom") || q.Has("window")}
+	a := asked{Choice: fall, windowText: "28d"}
 	if s := q.Get("stat"); s != "" {
 		a.Stat = s
 	}
@@ -50,9 +50,12 @@ func choiceOf(q url.Values, fall backtest.Choice) (asked, error) {
 			*into = f
 		}
 	}
-	if q.Has("stat") { // a form that was sent: nothing ticked leaves nothing out
+	if q.Has("stat") || q.Has("exclude") { // a form has a stat: nothing ticked leaves nothing out
 		a.Exclude = nil
 		for _, text := range q["exclude"] {
+			if text == "" {
+				continue
+			}
 			w, err := windowOf(text)
 			if err != nil {
 				return a, err
@@ -337,11 +340,16 @@ func axis(most float64) []shareTick {
 	return out
 }
 
+// nothingLeft is a what-if whose windows leave no sample. It is never a drop of 0.
+func nothingLeft() error {
+	return fault{status: http.StatusNotFound, detail: "No hour of the window has a sample that is not left out."}
+}
+
 // whatIfJSON answers a choice as the API does.
 func whatIfJSON(h rlc.History, a asked) (object, error) {
 	limit, atMost, b, points, ok := whatIfOf(h, a)
 	if !ok {
-		return nil, fault{status: http.StatusNotFound, detail: "No hour of the window has a sample that is not left out."}
+		return nil, nothingLeft()
 	}
 	out := backtestJSON(&b).(object)
 	out["limit"], out["limit_at_most"], out["stat"], out["headroom"], out["frontier"] = limit, atMost, a.Stat, a.Headroom, points
@@ -372,6 +380,9 @@ func (c choiceIn) query() (url.Values, error) {
 		if v != nil {
 			q.Set(name, float(*v))
 		}
+	}
+	if c.Exclude != nil && len(c.Exclude) == 0 { // said, not forgotten: nothing is left out
+		q.Set("exclude", "")
 	}
 	for _, w := range c.Exclude {
 		if !w.From.Before(w.Until) {

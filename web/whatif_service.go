@@ -184,6 +184,9 @@ func (f *fleet) prepared(a asked) []backtest.Prepared {
 	return out
 }
 
+// empty reports whether a choice leaves no sample of any stored series.
+func (f *fleet) empty(a asked) bool { return len(f.keys) > 0 && len(f.prepared(a)) == 0 }
+
 // leftOut is what a service-wide what-if leaves out of each key's statistic: the
 // windows that the last run flagged for that very key, and any others.
 type leftOut struct {
@@ -322,6 +325,9 @@ func (s *server) fleetWhatIf(v *visit, ending string) error {
 	if err != nil {
 		return err
 	}
+	if ending != "" && fl.empty(a) {
+		return nothingLeft()
+	}
 	switch ending {
 	case ".json":
 		return answer(v, http.StatusOK, fleetJSON(t, fl, a))
@@ -345,6 +351,10 @@ func (s *server) fleetWhatIf(v *visit, ending string) error {
 
 func fillFleet(t *truth, fl *fleet, a asked, view *ui.WhatIf) {
 	ready := fl.prepared(a)
+	if fl.empty(a) {
+		view.Empty = &ui.Empty{Title: "Nothing is left to ask about", Reason: "No hour of the window has a sample that is not left out.", Fix: ui.Link{Text: "The service's own choice", URL: serviceURL(t.name) + "/whatif"}}
+		return
+	}
 	if len(ready) == 0 {
 		view.Empty = &ui.Empty{Title: "No history is stored for this service", Reason: "A run stores what it reads; none has read a quota of this service yet.", Query: "service " + t.name, Fix: ui.Link{Text: "Runs", URL: "/runs"}}
 		return
@@ -434,6 +444,9 @@ func (s *server) apiFleet(v *visit, service string, in choiceIn) error {
 	fl, err := s.fleetOf(v.ctx(), t, out)
 	if err != nil {
 		return err
+	}
+	if fl.empty(a) {
+		return nothingLeft()
 	}
 	return answer(v, http.StatusOK, fleetJSON(t, fl, a))
 }
