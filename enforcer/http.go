@@ -120,6 +120,10 @@ func (a api) check(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusBadRequest, "the body holds more than one JSON value")
 		return
 	}
+	if text := ambiguous(data, len(body.Attributes)); text != "" {
+		problem(w, http.StatusBadRequest, text)
+		return
+	}
 	req := Request{Service: body.Service, Attributes: body.Attributes, Cost: 1}
 	if body.Cost != nil {
 		req.Cost, req.Peek = *body.Cost, *body.Cost == 0

@@ -9,6 +9,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"reflect"
 	"strings"
 	"unicode"
 
@@ -134,18 +135,23 @@ func filename(s string) string {
 	return s[:min(len(s), 60)]
 }
 
-// read decodes one JSON document strictly into value.
+// read decodes one JSON document strictly into value: no name is unknown, in
+// another case or given twice.
 func read(v *visit, value any) error {
 	if t, _, err := mime.ParseMediaType(v.r.Header.Get("Content-Type")); err != nil || t != "application/json" {
 		return fault{status: http.StatusUnsupportedMediaType, detail: "Send JSON, with Content-Type: application/json."}
 	}
-	d := json.NewDecoder(v.r.Body)
+	content, err := io.ReadAll(v.r.Body)
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		return err
+	}
+	if err != nil {
+		return invalid("The body cannot be read to its end.")
+	}
+	d := json.NewDecoder(bytes.NewReader(content))
 	d.DisallowUnknownFields()
 	if err := d.Decode(value); err != nil {
-		var tooLarge *http.MaxBytesError
-		if errors.As(err, &tooLarge) {
-			return err
-		}
 		if errors.Is(err, rlc.ErrInvalid) {
 			return err
 		}
@@ -154,7 +160,7 @@ func read(v *visit, value any) error {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return invalid("There is more after the JSON document.")
 	}
-	return nil
+	return unambiguous(content, reflect.TypeOf(value))
 }
 
 // form parses a form that a page posted.
