@@ -124,7 +124,7 @@ type Estimate struct {
 	Fixed       bool      // a person's or a contract's number: no deadband, step or rounding
 	Steps       []Reason  // from samples to the number, in order
 	Why         string    // one line naming every factor that is not 1
-	Peak        Peak      // the highest step that counted
+	Peak        Peak      // the peak that counts: the highest step without what the policy leaves out
 	ValidDays   float64   // days with data, as the policy counts them
 	Coverage    Ratio     // present / expected of the window
 	Flags       []Flag    // windows left out of the estimate
@@ -155,7 +155,7 @@ func (f *Forecast) Hours() *QuotaHours {
 	return &QuotaHours{From: f.From.UTC(), Rates: f.Rates}
 }
 
-// Peak is the highest step of a series and when it started.
+// Peak is a step of a series, the highest of those meant, and when it started.
 type Peak struct {
 	Rate Rate      `json:"rate"`
 	At   time.Time `json:"at"`

@@ -92,6 +92,35 @@ type Change struct {
 	Offered   float64        `json:"offered"`   // requests in the window
 	LastHour  *Rate          `json:"last_hour"` // mean of the last closed hour, nil where unknown
 	Backtest  ChangeBacktest `json:"backtest"`
+	Seen      *Seen          `json:"seen,omitempty"` // what is known of a held quota whose run read no traffic; nil where none is needed, or none known
+}
+
+// Seen is what a run that read a quota's traffic saw of it.
+type Seen struct {
+	At       time.Time `json:"at"`                  // that run's now
+	Peak     Peak      `json:"peak"`                // the peak that counts
+	Flags    []Flag    `json:"flags,omitempty"`     // what was left out
+	Offered  float64   `json:"offered"`             // requests in the window
+	LastHour *Rate     `json:"last_hour,omitempty"` // mean of the last closed hour then; nil where unknown
+}
+
+// LastSeen is what the change's run saw of the traffic or, where it saw none,
+// what the last one saw; the zero value where nobody has seen any.
+func (c *Change) LastSeen() Seen {
+	if c.Seen != nil && c.Peak.Rate <= 0 {
+		return *c.Seen
+	}
+	return Seen{At: c.At, Peak: c.Peak, Flags: c.Flags, Offered: c.Offered, LastHour: c.LastHour}
+}
+
+// Highest is the highest step of the window with what was left out; 0 where
+// unknown. What a policy leaves out without a band, as a contract does, is not in it.
+func (s Seen) Highest() Rate {
+	highest := s.Peak.Rate
+	for _, f := range s.Flags {
+		highest = max(highest, f.Peak)
+	}
+	return highest
 }
 
 // ChangeBacktest holds the replay of the quota in force and of the proposed
@@ -283,10 +312,11 @@ type ServiceSummary struct {
 	Enforcing    int       // of them
 	Desired      int       // quotas in force
 	Held         int       // quotas held by the last run
-	Offered      Rate      // mean of the last closed hour over quota buckets
+	Offered      *Rate     // mean of the last closed hour over quota buckets; nil where unknown
+	SeenAt       time.Time // when the oldest of what is known of their traffic was read; zero where the last run read all of it
 	LimitSum     Rate      // Σ of quota rates
 	Capacity     Rate      // declared; 0 for none
-	Headroom     *Ratio    // the least (limit − peak) / peak of its quotas; nil where unknown
+	Headroom     *Ratio    // the least (limit − peak that counts) / peak of its quotas; nil where unknown
 	HeadroomAt   string    // that quota's ID
 	Week         Trend     // its last 7 days; the zero value where none of them is known
 	VirtualDrops float64   // last 24 h
@@ -294,7 +324,7 @@ type ServiceSummary struct {
 	Counted      float64   // requests that enforcers counted in the last 24 h; 0 where unknown
 	OpenReview   string    // id of the open proposal; ""
 	ReviewSince  time.Time // when that proposal was made; zero for none
-	Known        int       // limits whose peak is known
+	Known        int       // limits whose peak that counts is known
 	Fitting      int       // of them, those that fit: see Fits
 	Requests     float64   // of quota buckets in the last run's window
 	Limited      float64   // of them, those that a limit is in force for

@@ -13,7 +13,7 @@ type Score struct {
 	// force for.
 	Requests float64 `json:"requests"`
 	Limited  float64 `json:"limited"`
-	// Limits whose peak is known, and those of them between FitLeast and FitMost
+	// Limits whose peak that counts is known, and those of them between FitLeast and FitMost
 	// times that peak.
 	Known   int `json:"known"`
 	Fitting int `json:"fitting"`
@@ -30,7 +30,7 @@ type Score struct {
 	At     time.Time `json:"at"` // when it was computed
 }
 
-// Between FitLeast and FitMost times its peak a limit fits: below, ordinary
+// Between FitLeast and FitMost times its peak that counts a limit fits: below, ordinary
 // growth is dropped; above, it protects little.
 const (
 	FitLeast = 1.3

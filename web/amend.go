@@ -154,7 +154,7 @@ func (s *server) amendPreview(v *visit, c *rlc.Change, limit rlc.Limit) []ui.Par
 		if h < 0 {
 			where = ", " + strings.TrimPrefix(signed(h), "−") + " below"
 		}
-		add(where + " the peak of " + rate(float64(c.Peak.Rate)))
+		add(where + " the peak that counts of " + rate(float64(c.Peak.Rate)))
 	}
 	b, err := s.replayed(v.ctx(), c, limit)
 	switch {

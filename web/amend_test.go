@@ -64,7 +64,7 @@ func TestAPersonsNumberIsPreviewedCommittedAndShown(t *testing.T) {
 		t.Error("the form is not filled with what is proposed, or commits before the preview")
 	}
 	page := strings.ReplaceAll(request(h, "GET", ask+"&rate=300&burst=600", "", bearer).Body.String(), "\u00a0", " ")
-	for _, want := range []string{"<b>300 req/s</b>", "burst 600", "+7 % on what is desired", "4 % below the peak of 312", "it would have dropped <b>", "the proposed 407 would have dropped 0", ">Commit<"} {
+	for _, want := range []string{"<b>300 req/s</b>", "burst 600", "+7 % on what is desired", "4 % below the peak that counts of 312", "it would have dropped <b>", "the proposed 407 would have dropped 0", ">Commit<"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the preview does not say %q", want)
 		}

@@ -12,7 +12,7 @@ func rowJSON(r *row) object {
 	out := object{
 		"bucket": r.name, "region": orNull(r.region), "key": keyJSON(r.key), "mode": r.mode, "algorithm": nil, "policy": nil, "role": nil,
 		"live": r.live, "desired": r.desired, "proposed": r.proposed,
-		"live_timed": timedJSON(r.timed.live), "desired_timed": timedJSON(r.timed.desired), "proposed_timed": timedJSON(r.timed.proposed), "why": r.why, "held": orNull(r.held()), "held_why": nil, "peak": nil, "headroom": nil, "proposal": orNull(r.proposal),
+		"live_timed": timedJSON(r.timed.live), "desired_timed": timedJSON(r.timed.desired), "proposed_timed": timedJSON(r.timed.proposed), "why": r.why, "held": orNull(r.held()), "held_why": nil, "peak": nil, "highest_step": nil, "read_at": nil, "headroom": nil, "proposal": orNull(r.proposal),
 	}
 	if r.bucket != nil {
 		out["algorithm"], out["role"] = r.bucket.Algorithm, r.bucket.Role
@@ -22,8 +22,8 @@ func rowJSON(r *row) object {
 	}
 	if r.change != nil {
 		out["held_why"] = orNull(r.change.HeldWhy)
-		if r.change.Peak.Rate > 0 {
-			out["peak"] = r.change.Peak
+		if seen := r.seen(); seen.Peak.Rate > 0 {
+			out["peak"], out["highest_step"], out["read_at"] = seen.Peak, seen.Highest(), timeJSON(seen.At)
 		}
 	}
 	if h, ok := r.headroom(); ok {

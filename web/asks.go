@@ -103,7 +103,7 @@ func readAsk(e rlc.AuditEntry) (a ask, ok bool) {
 	return a, err1 == nil && err2 == nil && err3 == nil && err4 == nil
 }
 
-// suggested is a rate to ask for: what the last run's highest step needs with
+// suggested is a rate to ask for: what the peak that counts needs with
 // 30 % to spare, at least a quarter more than the limit.
 func suggested(r *row) (rate rlc.Rate, because string) {
 	limit := 0.0
@@ -112,16 +112,16 @@ func suggested(r *row) (rate rlc.Rate, because string) {
 	}
 	peak := float64(r.peak())
 	if 1.3*peak > 1.25*limit {
-		return rlc.Rate(math.Ceil(1.3 * peak)), "Suggested: the highest step of the last run's window, " + rateOf(peak) + " req/s, and 30 %."
+		return rlc.Rate(math.Ceil(1.3 * peak)), "Suggested: the peak that counts, " + rateOf(peak) + ", and 30 %."
 	}
-	return rlc.Rate(math.Ceil(1.25 * limit)), "Suggested: the limit and 25 %. The highest step of the last run's window was " + rateOf(peak) + " req/s."
+	return rlc.Rate(math.Ceil(1.25 * limit)), "Suggested: the limit and 25 %. The peak that counts is " + rateOf(peak) + "."
 }
 
 func rateOf(peak float64) string {
 	if peak == 0 {
 		return unknown
 	}
-	return rate(peak)
+	return rate(peak) + " req/s"
 }
 
 // form is the form of one explained request.

@@ -288,7 +288,7 @@ func quotaVerdict(t *truth, r *row) []ui.Part {
 	b := r.inForce()
 	switch {
 	case b == nil:
-		say = []ui.Part{{Text: "The limit is "}, {Text: limitText(limit) + " req/s", Bold: true}, {Text: "; no run has replayed it yet."}}
+		say = []ui.Part{{Text: "The limit is "}, {Text: limitText(limit) + " req/s", Bold: true}, unreplayed(r)}
 	case b.Drops == 0:
 		say = []ui.Part{{Text: "The limit of "}, {Text: limitText(limit) + " req/s", Bold: true}, {Text: " would have dropped nothing in the last run's window."}}
 	default:
@@ -305,13 +305,13 @@ func quotaVerdict(t *truth, r *row) []ui.Part {
 }
 
 // thin says how sure a first limit is that rests on less than two weeks: the
-// range that it may come to, from the highest step seen up to it.
+// range that it may come to, from the peak that counts up to it.
 func thin(r *row) []ui.Part {
 	c := r.change
 	if !r.unsure() {
 		return nil
 	}
-	return []ui.Part{{Text: " Low confidence: " + trim(c.ValidDays, 1) + " days were seen, so that the right number lies anywhere from " + rate(float64(c.Peak.Rate)) + ", the highest step so far, to its limit with headroom."}}
+	return []ui.Part{{Text: " Low confidence: " + trim(c.ValidDays, 1) + " days were seen, so that the right number lies anywhere from " + rate(float64(c.Peak.Rate)) + ", the peak that counts so far, to its limit with headroom."}}
 }
 
 // liveVerdict says what the enforcers counted in the last day; nothing where

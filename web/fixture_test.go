@@ -389,7 +389,10 @@ func (f *fixture) summary(name string, owners []string, proposals []rlc.Proposal
 			}
 		}
 		parts = append(parts, part)
-		s.Offered += h.Hours[len(h.Hours)-1].Mean
+		if s.Offered == nil {
+			s.Offered = new(rlc.Rate)
+		}
+		*s.Offered += h.Hours[len(h.Hours)-1].Mean
 		s.Requests, s.Limited = s.Requests+1, s.Limited+1 // every one of its quotas has a limit
 	}
 	s.Week = stat.Trend(parts, runAt.AddDate(0, 0, -7), runAt)

@@ -69,7 +69,7 @@ func newFleet(t testing.TB, dsn string, services, each, most int) *fixture {
 		f.files[quotafile.QuotasPath(name)] = quotafile.MarshalQuotas(name, quotas)
 		changes = append(changes, moved...)
 		head := rlc.Ratio(i%60)/100 - 0.1
-		sum := rlc.ServiceSummary{Name: name, Owners: []string{fmt.Sprintf("team-%d", i%40)}, Updated: runAt, Buckets: keys, Desired: keys, LimitSum: like.Old.Rate * rlc.Rate(keys), Offered: 4000, Headroom: &head, HeadroomAt: "callers/caller=caller-001", Counted: 9e7, VirtualDrops: float64(i % 7), Week: rlc.Trend{Until: runAt, Dropped: make([]rlc.Rate, 168), Virtual: make([]rlc.Rate, 168)}}
+		sum := rlc.ServiceSummary{Name: name, Owners: []string{fmt.Sprintf("team-%d", i%40)}, Updated: runAt, Buckets: keys, Desired: keys, LimitSum: like.Old.Rate * rlc.Rate(keys), Offered: new(rlc.Rate(4000)), Headroom: &head, HeadroomAt: "callers/caller=caller-001", Counted: 9e7, VirtualDrops: float64(i % 7), Week: rlc.Trend{Until: runAt, Dropped: make([]rlc.Rate, 168), Virtual: make([]rlc.Rate, 168)}}
 		for h := range 168 {
 			mean, most := rlc.Rate(1000+(h*37+i)%900), rlc.Rate(1200+(h*37+i)%900)
 			sum.Week.Mean, sum.Week.Most = append(sum.Week.Mean, &mean), append(sum.Week.Most, &most)

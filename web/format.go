@@ -240,8 +240,8 @@ func gauge(peak, limit float64, real bool) ui.Gauge {
 
 func coord(x float64) string { return strconv.FormatFloat(x, 'f', 1, 64) }
 
-// headroom is the fraction that a limit adds above the highest step that was
-// observed: (limit − peak) / peak, as a policy's parameter of that name. It is
+// headroom is the fraction that a limit adds above the peak that counts: (limit −
+// peak) / peak, as a policy's parameter of that name. It is
 // below zero where the step lies above the limit.
 func headroom(limit *rlc.Limit, peak rlc.Rate) (share float64, known bool) {
 	if limit == nil || limit.Rate <= 0 || peak <= 0 {

@@ -32,7 +32,7 @@ func (r *row) headroom() (share float64, known bool) {
 	if r.change == nil {
 		return 0, false
 	}
-	return r.forceTimed().Headroom(r.force(), r.change.Peak)
+	return r.forceTimed().Headroom(r.force(), r.seen().Peak)
 }
 
 // forceTimed is what force has at times.

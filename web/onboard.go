@@ -56,7 +56,7 @@ func (l FirstLimit) confidence() ui.Sign {
 }
 
 // suggested is the limit, or below two weeks of history the range that it may
-// come to: from the highest step seen up to it.
+// come to: from the peak that counts so far up to it.
 func (l FirstLimit) suggested() string {
 	if l.Limit == nil || l.Days >= 14 || l.Peak <= 0 || l.Limit.Rate <= l.Peak {
 		return limitText(l.Limit)
@@ -107,7 +107,7 @@ func (s *server) onboard(v *visit) error {
 	}
 	view := ui.Onboard{
 		Head: ui.Head{Margin: "No policy yet", Title: name, Facts: []ui.Link{{Text: "seen through profile " + seen.Profile}}}, Post: serviceURL(name) + "/onboard", CanAct: v.may(), SignIn: "/login?next=" + query(v.r.URL.RequestURI()), Policy: seen.Policy,
-		Grid: ui.Grid{Caption: "Suggested limits", Columns: []ui.Column{{Label: "Quota"}, {Label: "Peak, req/s", Class: "num"}, {Label: "Days seen", Class: "num"}, {Label: "Coverage", Class: "num"}, {Label: "Suggested, req/s", Class: "num"}, {Label: "Confidence"}, {Label: "Why", Class: "wide"}}},
+		Grid: ui.Grid{Caption: "Suggested limits", Columns: []ui.Column{{Label: "Quota"}, {Label: "Peak that counts, req/s", Class: "num"}, {Label: "Days seen", Class: "num"}, {Label: "Coverage", Class: "num"}, {Label: "Suggested, req/s", Class: "num"}, {Label: "Confidence"}, {Label: "Why", Class: "wide"}}},
 	}
 	sure := 0
 	for _, l := range seen.Limits {

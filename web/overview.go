@@ -161,7 +161,7 @@ func coverSign(x *rlc.Score) ui.Sign {
 		sign.Level = "note"
 	}
 	if x.Known > 0 {
-		sign.Soft = shareText(float64(x.Fitting), float64(x.Known)) + " of limits lie at 1.3–3 times their peak"
+		sign.Soft = shareText(float64(x.Fitting), float64(x.Known)) + " of limits lie at 1.3–3 times the peak that counts"
 	}
 	return sign
 }

@@ -223,9 +223,9 @@ func changeMode(svc *rlc.Service, c rlc.Change) rlc.Mode {
 
 func left(c rlc.Change) string {
 	if h, ok := c.NewTimed.Headroom(c.New, c.Peak); ok {
-		return "peak " + rate(float64(c.Peak.Rate)) + ", so " + signed(h) + " headroom is left"
+		return "peak that counts " + rate(float64(c.Peak.Rate)) + ", so " + signed(h) + " headroom is left"
 	}
-	return "peak unknown"
+	return "peak that counts unknown"
 }
 
 func moveRow(service string, svc *rlc.Service, c rlc.Change) ui.MoveRow {

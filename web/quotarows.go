@@ -91,7 +91,7 @@ func limitRate(l *rlc.Limit) float64 {
 func quotaColumns(v *visit, by string, desc bool, counted string) []ui.Column {
 	return v.sorted(by, desc, [3]string{"Bucket", "bucket", ""}, [3]string{"Caller", "caller", ""}, [3]string{"Procedure", "procedure", ""}, [3]string{"Mode", "mode", ""},
 		[3]string{"Live", "live", "num"}, [3]string{"Desired", "desired", "num"}, [3]string{"Proposed", "proposed", "num"},
-		[3]string{"Peak", "peak", "num"}, [3]string{"Headroom", "headroom", "num"}, [3]string{"Drops " + counted, "drops", "num"})
+		[3]string{"Peak that counts", "peak", "num"}, [3]string{"Headroom", "headroom", "num"}, [3]string{"Drops " + counted, "drops", "num"})
 }
 
 // quotaRow is one line of a table of quotas. seen is nil where the counters
@@ -132,7 +132,7 @@ func quotaRow(t *truth, r *row, seen counts) ui.QuotaRow {
 		out.Drops = unknown
 	}
 	if p := r.peak(); p > 0 {
-		out.Peak = rate(float64(p))
+		out.Peak, out.Highest = rate(float64(p)), beyond(r)
 	}
 	if h, ok := r.headroom(); ok {
 		out.Headroom, out.Bad = signed(h), h < 0

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/quotafile"
@@ -90,11 +91,25 @@ func (r *row) held() string {
 	return r.change.Held
 }
 
-func (r *row) peak() rlc.Rate {
+// seen is what is known of the row's traffic: as the last run read it, or where
+// that one read nothing the last that did; the zero value where none did.
+func (r *row) seen() rlc.Seen {
 	if r.change == nil {
-		return 0
+		return rlc.Seen{}
 	}
-	return r.change.Peak.Rate
+	return r.change.LastSeen()
+}
+
+// peak is the peak that counts, 0 where unknown.
+func (r *row) peak() rlc.Rate { return r.seen().Peak.Rate }
+
+// stale is when what is known of the row's traffic was read, where the last run
+// read nothing; zero else.
+func (r *row) stale() time.Time {
+	if r.change == nil || r.change.Peak.Rate > 0 || r.change.Seen == nil {
+		return time.Time{}
+	}
+	return r.change.Seen.At
 }
 
 // known finds out whether a service exists: in the config repository, even

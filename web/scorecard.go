@@ -181,7 +181,7 @@ func ownerURL(owner string) string {
 
 // scoreColumns head owners, which can be sorted, or with a nil visit days.
 func scoreColumns(v *visit, by string, desc bool, first string) []ui.Column {
-	all := [][3]string{{first, "owner", ""}, {"Services", "services", "num"}, {"Traffic with a limit", "limited", "num"}, {"Limits 1.3–3× of peak", "fitting", "num"}, {"Dropped", "drops", "num"}, {"Would have dropped", "virtual", "num"}, {"In no bucket", "unmatched", "num"}, {"Open proposals", "open", "num"}, {"Oldest", "oldest", "num"}}
+	all := [][3]string{{first, "owner", ""}, {"Services", "services", "num"}, {"Traffic with a limit", "limited", "num"}, {"Limits 1.3–3× of the peak that counts", "fitting", "num"}, {"Dropped", "drops", "num"}, {"Would have dropped", "virtual", "num"}, {"In no bucket", "unmatched", "num"}, {"Open proposals", "open", "num"}, {"Oldest", "oldest", "num"}}
 	if v != nil {
 		return v.sorted(by, desc, all...)
 	}
@@ -220,7 +220,7 @@ func scoreVerdict(v *visit, c scorecard) []ui.Part {
 	default:
 		add(ui.Part{Text: shareText(x.Limited, x.Requests), Bold: true}, ui.Part{Text: " of the traffic that policies read has a limit"})
 		if x.Known > 0 {
-			add(ui.Part{Text: "; "}, ui.Part{Text: shareText(float64(x.Fitting), float64(x.Known)), Bold: true}, ui.Part{Text: " of " + plural(x.Known, "limit", "limits") + " with a known peak lie at 1.3 to 3 times of it"})
+			add(ui.Part{Text: "; "}, ui.Part{Text: shareText(float64(x.Fitting), float64(x.Known)), Bold: true}, ui.Part{Text: " of " + plural(x.Known, "limit", "limits") + " with a known peak that counts lie at 1.3 to 3 times of it"})
 		}
 		add(ui.Part{Text: ". "})
 	}
@@ -265,7 +265,7 @@ func scoreTiles(v *visit, c scorecard) []ui.Tile {
 	fitting := func(d rlc.Score) (float64, float64) { return float64(d.Fitting), float64(d.Known) }
 	tiles := []ui.Tile{
 		{Label: "Traffic with a limit", Figure: shareText(limited(x)), From: "of what policies read" + moved(first, x, limited), Spark: line(limited)},
-		{Label: "Limits 1.3–3× of peak", Figure: shareText(fitting(x)), From: count(float64(x.Fitting)) + " of " + count(float64(x.Known)) + moved(first, x, fitting), Spark: line(fitting)},
+		{Label: "Limits 1.3–3× of the peak that counts", Figure: shareText(fitting(x)), From: count(float64(x.Fitting)) + " of " + count(float64(x.Known)) + moved(first, x, fitting), Spark: line(fitting)},
 		{Label: "Dropped", Figure: "—", From: "no enforcer has counted a request", Spark: line(func(d rlc.Score) (float64, float64) { return d.Drops, d.Counted })},
 		{Label: "Would have dropped", Figure: "—", From: "no enforcer has counted a request", Spark: line(func(d rlc.Score) (float64, float64) { return d.VirtualDrops, d.Counted })},
 		{Label: "Open proposals", Figure: count(float64(x.Open)), From: "none waits"},

@@ -95,7 +95,10 @@ func (s *server) service(v *visit) error {
 	}
 	f.Chart = view.Chart != nil
 	view.Verdict, view.More = serviceVerdict(t, seen, age)
-	view.Tiles = serviceTiles(t, sum, seen, age)
+	if note := staleNote(v, t); note != "" {
+		view.Notes = append(view.Notes, note)
+	}
+	view.Tiles = serviceTiles(v, t, sum, seen, age)
 	if countErr != nil {
 		view.Notes = append(view.Notes, "What enforcers counted cannot be read: "+plain(countErr)+".")
 	}
@@ -217,7 +220,7 @@ func serviceVerdict(t *truth, seen counts, age counting) (say []ui.Part, more st
 	switch {
 	case worst != nil || shadowed != nil:
 	case small != nil:
-		say = append(say, of(small), ui.Part{Text: " has a limit below its highest step in the last run's window: "}, ui.Part{Text: limitText(small.force()), Bold: true}, ui.Part{Text: " against a peak of " + rate(float64(small.peak())) + " req/s."})
+		say = append(say, of(small), ui.Part{Text: " has a limit below the peak that counts in the last run's window: "}, ui.Part{Text: limitText(small.force()), Bold: true}, ui.Part{Text: " against " + rate(float64(small.peak())) + " req/s."})
 	case seen == nil: // said above
 	case total.Offered > 0:
 		say = append(say, ui.Part{Text: "Nothing was dropped " + age.text + quiet(t)})
@@ -242,9 +245,10 @@ func serviceVerdict(t *truth, seen counts, age counting) (say []ui.Part, more st
 const noticed = 0.001
 
 // quiet ends the sentence of a service that dropped nothing and has no limit
-// below a known peak.
+// below a known peak that counts.
 func quiet(t *truth) string {
 	known, limits := 0, 0
+	var storms []*row // whose limit lies below what was left out
 	for i := range t.rows {
 		r := &t.rows[i]
 		if r.force() == nil {
@@ -253,15 +257,18 @@ func quiet(t *truth) string {
 		limits++
 		if _, ok := r.headroom(); ok {
 			known++
+			if r.seen().Highest() > r.force().Rate {
+				storms = append(storms, r)
+			}
 		}
 	}
 	switch {
 	case known == 0:
-		return "; no peak is known to set its limits against."
+		return "; no peak that counts is known to set its limits against."
 	case known < limits:
-		return ", and every limit with a known peak lies above it in the last run's window."
+		return ", and every limit whose peak that counts is known lies above it in the last run's window." + above(storms)
 	}
-	return ", and every limit lies above its peak in the last run's window."
+	return ", and every limit lies above the peak that counts in the last run's window." + above(storms)
 }
 
 func share(part, whole float64) float64 {
@@ -271,7 +278,7 @@ func share(part, whole float64) float64 {
 	return part / whole
 }
 
-func serviceTiles(t *truth, sum rlc.ServiceSummary, seen counts, age counting) []ui.Tile {
+func serviceTiles(v *visit, t *truth, sum rlc.ServiceSummary, seen counts, age counting) []ui.Tile {
 	total := seen.total()
 	var limits float64
 	var least *row
@@ -289,11 +296,11 @@ func serviceTiles(t *truth, sum rlc.ServiceSummary, seen counts, age counting) [
 		}
 	}
 	tiles := []ui.Tile{
-		{Label: "Offered, last closed hour", Figure: rate(float64(sum.Offered)), Unit: "req/s", From: "mean over quota buckets; " + count(total.Offered) + " requests counted " + age.text},
+		{Label: "Offered, last closed hour", Figure: unknown, From: "mean over quota buckets; " + count(total.Offered) + " requests counted " + age.text},
 		{Label: "Σ limits", Figure: rate(limits), Unit: "req/s", From: "no capacity is declared"},
 		{Label: "Dropped", Figure: count(total.Drops), From: age.text + ", by quotas that enforce"},
 		{Label: "Would have dropped", Figure: count(total.VirtualDrops), From: age.text + ", counted in shadow"},
-		{Label: "Least headroom", Figure: "—", From: "no limit with a known peak"},
+		{Label: "Least headroom", Figure: "—", From: "no limit whose peak that counts is known"},
 	}
 	if t.service != nil && t.service.Capacity != nil && t.service.Capacity.Rate > 0 {
 		c := t.service.Capacity
@@ -307,8 +314,8 @@ func serviceTiles(t *truth, sum rlc.ServiceSummary, seen counts, age counting) [
 		tiles[2].Figure, tiles[3].Figure = unknown, unknown
 		tiles[0].From = "mean over quota buckets; no count of the last 24 h is at hand"
 	}
-	if t.broken && sum.Offered == 0 {
-		tiles[0].Figure, tiles[0].Unit = unknown, ""
+	if sum.Offered != nil {
+		tiles[0].Figure, tiles[0].Unit = rate(float64(*sum.Offered)), "req/s"
 	}
 	switch {
 	case seen == nil || t.broken:
@@ -322,6 +329,10 @@ func serviceTiles(t *truth, sum rlc.ServiceSummary, seen counts, age counting) [
 	}
 	if t.service == nil || t.broken && limits == 0 {
 		tiles[1].Figure, tiles[1].Unit, tiles[1].From = unknown, "", "no limit is live"
+	}
+	if !sum.SeenAt.IsZero() {
+		tiles[0].Label = "Offered, last known hour"
+		tiles[0].From = "as read " + v.time(sum.SeenAt).Text + ", the last run read none; " + count(total.Offered) + " requests counted " + age.text
 	}
 	if least != nil {
 		h, _ := least.headroom()

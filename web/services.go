@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"strconv"
@@ -77,11 +78,18 @@ func (s *server) services(v *visit) error {
 			virtual = append(virtual, r)
 		}
 	}
-	view.Asof = "Limits as live; peaks over the last run's window. Drops beside positive headroom came after that run, or in bursts shorter than a step."
+	view.Asof = "Limits as live; headroom above the peak that counts in the last run's window. Drops beside positive headroom came after that run, or in bursts shorter than a step."
 	if !asof.IsZero() {
 		view.Asof = "As of " + v.time(asof).Text + ". " + view.Asof
 	}
-	view.Verdict = servicesVerdict(len(rows) < total, tight, dropping, waits{virtual: virtual}.storms(), age)
+	where := ""
+	switch {
+	case len(rows) < total:
+		where = " on this page"
+	case total < all:
+		where = " matching the filter"
+	}
+	view.Verdict = servicesVerdict(where, rows, tight, dropping, waits{virtual: virtual}.storms(), age)
 	if len(rows) == 0 {
 		view.Empty = servicesEmpty(filter, all)
 	}
@@ -101,16 +109,14 @@ func servicesEmpty(f rlc.ServiceFilter, all int) *ui.Empty {
 	}
 }
 
-func servicesVerdict(part bool, tight, dropping, storms []rlc.ServiceSummary, age counting) []ui.Part {
-	where := ""
-	if part {
-		where = " on this page"
+// servicesVerdict speaks of the services of a list; where says which those are,
+// "" for all there are.
+func servicesVerdict(where string, rows, tight, dropping, storms []rlc.ServiceSummary, age counting) []ui.Part {
+	if len(rows) == 0 {
+		return []ui.Part{{Text: "No service" + cmp.Or(where, " is there yet") + "."}}
 	}
 	if len(tight) == 0 && len(dropping) == 0 && len(storms) == 0 {
-		if age.none || age.err != nil {
-			return []ui.Part{{Text: "Every service" + where + " with a known peak has at least 10 % headroom. What is dropped is not known: no enforcer has counted a request in 24 h."}}
-		}
-		return []ui.Part{{Text: "Every service" + where + " with a known peak has at least 10 % headroom, and none drops requests or would have dropped more than 1 % of them."}}
+		return []ui.Part{{Text: calm(where, rows, age)}}
 	}
 	var out []ui.Part
 	if len(storms) > 0 {
@@ -130,6 +136,29 @@ func servicesVerdict(part bool, tight, dropping, storms []rlc.ServiceSummary, ag
 		out = append(out, ui.Part{Text: " " + plural(len(dropping), "service"+where+" drops", "services"+where+" drop") + " requests: "}, ui.Part{Text: dropping[0].Name, URL: serviceURL(dropping[0].Name)}, ui.Part{Text: "."})
 	}
 	return out
+}
+
+// calm says of services none of which is tight or drops what that rests on.
+func calm(where string, rows []rlc.ServiceSummary, age counting) string {
+	known := 0
+	for _, r := range rows {
+		if r.Headroom != nil {
+			known++
+		}
+	}
+	say := "Every service" + where
+	switch {
+	case known == 0:
+		say = "Of no service" + where + " a limit and the peak that counts are known, so neither is its headroom"
+	case known < len(rows):
+		say += " whose peak that counts is known has at least 10 % headroom (" + count(float64(known)) + " of " + count(float64(len(rows))) + ")"
+	default:
+		say += " has at least 10 % headroom"
+	}
+	if age.none || age.err != nil {
+		return say + ". What is dropped is not known: no enforcer has counted a request in 24 h."
+	}
+	return say + "; none drops requests or would have dropped more than 1 % of them."
 }
 
 // serviceFilter reads the list's filter, order and page from the URL.

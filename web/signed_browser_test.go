@@ -76,6 +76,8 @@ func newTrouble(t *testing.T) http.Handler {
 func signedPages() map[string]string {
 	out := everyPage()
 	out["promote-it"] = "/services/checkout/buckets/callers/promote"
+	out["edit-it"] = editing + "?edit=callers%2Fcaller%3Dsearch&rate=300"
+	out["roll-back"] = "/services/checkout/history?from=" + strings.Repeat("b", 40) + "&to=" + strings.Repeat("a", 40)
 	return out
 }
 

@@ -261,7 +261,7 @@ func TestShadowAndServiceSpeakOfNowFirst(t *testing.T) {
 		t.Errorf("live at %d, the comparison at %d", live, back)
 	}
 	holds(t, h, "/services/checkout", "callers / search</a> would have dropped <b>192,845</b> requests in 24 h, 1.2 % of what it was offered.")
-	holds(t, h, "/services/geo", "no peak is known to set its limits against")
+	holds(t, h, "/services/geo", "no peak that counts is known to set its limits against")
 	f.counts = append(f.counts, rlc.Count{Service: "checkout", Bucket: "callers", Key: rlc.Key{"caller": "a-new-one"}, Offered: 77})
 	holds(t, h, "/services/checkout/shadow", "callers / a-new-one", ">77<")
 	out := body(t, get(h, "/api/v1/services/checkout/shadow"), 200)["live"].(map[string]any)
@@ -280,7 +280,7 @@ func TestAQuietServiceSaysOverWhichWindow(t *testing.T) {
 	f.files[quotafile.QuotasPath("checkout")] = quotafile.MarshalQuotas("checkout", wide)
 	f.live = quotafile.Parse(f.files, nil)
 	f.counts = []rlc.Count{{Service: "checkout", Bucket: "mobile-create", Offered: 5000, VirtualDrops: 5}} // 0.1 % is not spoken of
-	holds(t, f.handler(t), "/services/checkout", "Nothing was dropped in 24 h, and every limit with a known peak lies above it in the last run")
+	holds(t, f.handler(t), "/services/checkout", "Nothing was dropped in 24 h, and every limit whose peak that counts is known lies above it in the last run")
 }
 
 func TestHistoryTellsWhatBecameOfEachChange(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"github.com/openrlc/rlc/internal/rollout"
 	"github.com/openrlc/rlc/internal/scheduler"
 	"github.com/openrlc/rlc/internal/stat"
+	"github.com/openrlc/rlc/quotafile"
 )
 
 // summaries keeps one row per service for the lists, so that no page computes
@@ -115,36 +116,7 @@ func (a *App) summarise(ctx context.Context, name string) (rlc.ServiceSummary, e
 	if err != nil {
 		return row, err
 	}
-	for _, ch := range changes {
-		if ch.Held != "" {
-			row.Held++
-		}
-		cap := svc != nil && svc.Bucket(ch.Bucket) != nil && svc.Bucket(ch.Bucket).Role == rlc.CapRole
-		if cap {
-			continue
-		}
-		q := c.QuotaByID(name, ch.ID())
-		if !whole.part(rlc.Quota{Bucket: ch.Bucket, Key: ch.Key, Region: ch.Region}) {
-			row.Requests += ch.Offered
-			if ch.LastHour != nil {
-				row.Offered += *ch.LastHour
-			}
-			if q != nil {
-				row.Limited += ch.Offered
-			}
-		}
-		if q == nil || q.Rate <= 0 || ch.Peak.Rate <= 0 {
-			continue
-		}
-		if row.Known++; rlc.Fits(q.Rate, ch.Peak.Rate) {
-			row.Fitting++
-		}
-		share, _ := q.Timed().Headroom(&q.Limit, ch.Peak)
-		headroom := rlc.Ratio(share)
-		if row.Headroom == nil || headroom < *row.Headroom {
-			row.Headroom, row.HeadroomAt = &headroom, ch.ID()
-		}
-	}
+	addTraffic(&row, c, changes)
 	open, _, err := a.Records.Proposals(ctx, rlc.Open, name, rlc.Page{Size: 1})
 	if err != nil {
 		return row, err
@@ -154,6 +126,52 @@ func (a *App) summarise(ctx context.Context, name string) (rlc.ServiceSummary, e
 	}
 	row.Week, err = a.week(ctx, name, row.Updated.Truncate(time.Hour))
 	return row, err
+}
+
+// addTraffic adds what the newest changes of a service say of its traffic, held
+// against the limits of c. Caps count what quotas count already.
+func addTraffic(row *rlc.ServiceSummary, c *quotafile.Config, changes []rlc.Change) {
+	svc, whole := c.Service(row.Name), overallOf(c.Quotas[row.Name])
+	for _, ch := range changes {
+		if ch.Held != "" {
+			row.Held++
+		}
+		cap := svc != nil && svc.Bucket(ch.Bucket) != nil && svc.Bucket(ch.Bucket).Role == rlc.CapRole
+		if cap {
+			continue
+		}
+		seen, hour, offered := ch.LastSeen(), ch.LastHour, ch.Offered
+		if ch.Failed { // else nothing came, which is known
+			hour, offered = seen.LastHour, seen.Offered
+			if ch.Seen != nil && (row.SeenAt.IsZero() || seen.At.Before(row.SeenAt)) {
+				row.SeenAt = seen.At
+			}
+		}
+		q := c.QuotaByID(row.Name, ch.ID())
+		if !whole.part(rlc.Quota{Bucket: ch.Bucket, Key: ch.Key, Region: ch.Region}) {
+			row.Requests += offered
+			if hour != nil {
+				if row.Offered == nil {
+					row.Offered = new(rlc.Rate)
+				}
+				*row.Offered += *hour
+			}
+			if q != nil {
+				row.Limited += offered
+			}
+		}
+		if q == nil || q.Rate <= 0 || seen.Peak.Rate <= 0 {
+			continue
+		}
+		if row.Known++; rlc.Fits(q.Rate, seen.Peak.Rate) {
+			row.Fitting++
+		}
+		share, _ := q.Timed().Headroom(&q.Limit, seen.Peak)
+		headroom := rlc.Ratio(share)
+		if row.Headroom == nil || headroom < *row.Headroom {
+			row.Headroom, row.HeadroomAt = &headroom, ch.ID()
+		}
+	}
 }
 
 // week is a service's seven days before until: the sum over its quota series,

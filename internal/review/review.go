@@ -266,7 +266,7 @@ func Steps(b *strings.Builder, changes []rlc.Change) {
 
 // Table writes the first most of the changes, sorted, as Markdown.
 func Table(b *strings.Builder, rows []rlc.Change, most int) {
-	b.WriteString("| bucket | key | old | new | Δ | peak | headroom | drops | why |\n|---|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("| bucket | key | old | new | Δ | peak that counts | headroom | drops | why |\n|---|---|---|---|---|---|---|---|---|\n")
 	for i, c := range rows {
 		if i == most {
 			fmt.Fprintf(b, "\nAnd %d more with less risk.\n", len(rows)-i)

@@ -80,6 +80,10 @@ func addChanges(ctx context.Context, tx *sql.Tx, run rlc.Run, changes []rlc.Chan
 	if err != nil {
 		return fmt.Errorf("read newest changes: %w", err)
 	}
+	seen, err := seenBefore(ctx, tx, changes)
+	if err != nil {
+		return fmt.Errorf("read what was last seen: %w", err)
+	}
 	add, err := tx.PrepareContext(ctx, `
 		INSERT INTO changes (run_id, service, bucket, quota_key, at, held, logged, policy_id, estimate_rate, estimate_burst, estimate_hours, evidence, episodes)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`)
@@ -100,6 +104,9 @@ func addChanges(ctx context.Context, tx *sql.Tx, run rlc.Run, changes []rlc.Chan
 		c.RunID = run.ID
 		key := c.Key.String()
 		place := rlc.Quota{Bucket: c.Bucket, Region: c.Region}.Place() // a region's own quota is another one
+		if s, ok := seen[quota{c.Service, place, key}]; ok && unseen(c) && !s.At.After(c.At) {
+			c.Seen = &s
+		}
 		if err := names(c.Service, place, key, c.Held); err != nil {
 			return err
 		}

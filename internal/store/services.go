@@ -39,8 +39,12 @@ func (db *DB) SaveSummaries(ctx context.Context, all []rlc.ServiceSummary) error
 			if s.Headroom != nil {
 				headroom = float64(*s.Headroom)
 			}
+			offered := 0.0 // unknown comes first
+			if s.Offered != nil {
+				offered = float64(*s.Offered)
+			}
 			_, err = save.ExecContext(ctx, s.Name, strings.ToLower(s.Name+owners), owners, headroom,
-				s.VirtualDrops, s.Drops, float64(s.Offered), s.Desired, s.Held, doc)
+				s.VirtualDrops, s.Drops, offered, s.Desired, s.Held, doc)
 			if err != nil {
 				return fmt.Errorf("summary of %s: %w", s.Name, err)
 			}

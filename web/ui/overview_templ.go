@@ -154,7 +154,7 @@ func OverviewPage(f Frame, v Overview) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			if len(v.Low) == 0 {
-				templ_7745c5c3_Err = empty(&Empty{Title: "No service has a limit and a peak yet", Reason: "Headroom is the fraction that a limit adds above the highest step observed. It appears after the first run that reads history.", Fix: Link{Text: "Runs", URL: "/runs"}}).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = empty(&Empty{Title: "No service has a limit and a known peak yet", Reason: "Headroom is the fraction that a limit adds above the peak that counts: the highest step without what policies leave out. It appears when a run has read history and its first limit is accepted.", Fix: Link{Text: "Runs", URL: "/runs"}}).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

@@ -557,7 +557,7 @@ func ProposalPage(f Frame, v Proposal) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = columns([]Column{{Label: "Quota"}, {Label: "Mode"}, {Label: "Desired", Class: "num"}, {Label: "Proposed", Class: "num"}, {Label: "Δ", Class: "num"}, {Label: "", Class: "trend noprint"}, {Label: "Peak", Class: "num"}, {Label: "Headroom", Class: "num"}, {Label: "Drops old", Class: "num"}, {Label: "Drops new", Class: "num"}, {Label: "Why", Class: "wide"}}).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = columns([]Column{{Label: "Quota"}, {Label: "Mode"}, {Label: "Desired", Class: "num"}, {Label: "Proposed", Class: "num"}, {Label: "Δ", Class: "num"}, {Label: "", Class: "trend noprint"}, {Label: "Peak that counts", Class: "num"}, {Label: "Headroom", Class: "num"}, {Label: "Drops old", Class: "num"}, {Label: "Drops new", Class: "num"}, {Label: "Why", Class: "wide"}}).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -1191,14 +1191,14 @@ func move(r MoveRow, total bool) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		} else {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 113, "<td role=\"cell\" class=\"num\" data-l=\"Peak\" title=\"")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 113, "<td role=\"cell\" class=\"num\" data-l=\"Peak that counts\" title=\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var57 string
 			templ_7745c5c3_Var57, templ_7745c5c3_Err = templruntime.NewAttributeExpression(r.PeakX).Resolve(ctx)
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `ui/proposals.templ`, Line: 264, Col: 60}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `ui/proposals.templ`, Line: 264, Col: 72}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ_7745c5c3_Var57)
 			if templ_7745c5c3_Err != nil {
@@ -1211,7 +1211,7 @@ func move(r MoveRow, total bool) templ.Component {
 			var templ_7745c5c3_Var58 string
 			templ_7745c5c3_Var58, templ_7745c5c3_Err = templ.JoinStringErrs(r.Peak)
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `ui/proposals.templ`, Line: 264, Col: 71}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `ui/proposals.templ`, Line: 264, Col: 83}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var58))
 			if templ_7745c5c3_Err != nil {

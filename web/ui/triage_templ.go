@@ -31,7 +31,7 @@ func triage(rows []EpisodeRow) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = columns([]Column{{Label: "When"}, {Label: "Lasted", Class: "num"}, {Label: "Quota"}, {Label: "Peak / limit", Class: "num"}, {Label: "Would drop", Class: "num"}, {Label: "Share", Class: "num"}, {Label: "Likely cause"}, {Label: "Verdict"}}).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = columns([]Column{{Label: "When"}, {Label: "Lasted", Class: "num"}, {Label: "Quota"}, {Label: "Highest step / limit", Class: "num"}, {Label: "Would drop", Class: "num"}, {Label: "Share", Class: "num"}, {Label: "Likely cause"}, {Label: "Verdict"}}).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -87,7 +87,7 @@ func triage(rows []EpisodeRow) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 7, "</a></td><td role=\"cell\" class=\"num\" data-l=\"Peak / limit\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 7, "</a></td><td role=\"cell\" class=\"num\" data-l=\"Highest step / limit\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -236,7 +236,8 @@ type QuotaRow struct {
 	Live, Desired, Proposed string
 	Delta                   string
 	Exact                   [3]string // titles of live, desired, proposed
-	Peak                    string
+	Peak                    string    // the one that counts
+	Highest                 string    // the highest step, where it lies above that; "" else
 	Headroom                string
 	Bad                     bool
 	Note                    string // instead of a headroom

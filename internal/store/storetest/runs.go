@@ -237,6 +237,7 @@ func latestChanges(t *testing.T, db *store.DB) {
 	stored(t, db, r1, []rlc.Change{gone, old, change(r1, "search", "callers", "a")})
 	fresh := heldChange(r2, "checkout", "callers", "a", "coverage")
 	stored(t, db, r2, []rlc.Change{fresh})
+	fresh.Seen = &rlc.Seen{At: r1.Now, Peak: old.Peak, Flags: old.Flags, Offered: old.Offered, LastHour: old.LastHour} // its run read nothing
 
 	light := gone // lists leave episodes out
 	before, after := *gone.Backtest.Old, *gone.Backtest.New
@@ -248,6 +249,14 @@ func latestChanges(t *testing.T, db *store.DB) {
 	same(t, "newest of another", get(db.LatestChange(ctx(t), "checkout", "gone", key("a")))(t), gone)
 	_, err := db.LatestChange(ctx(t), "checkout", "callers", nil)
 	fails(t, err, rlc.ErrNotFound)
+
+	r3, r4 := run(3), run(4)
+	again, read := heldChange(r3, "checkout", "callers", "a", "failed"), change(r4, "checkout", "callers", "a")
+	stored(t, db, r3, []rlc.Change{again})
+	again.Seen = fresh.Seen // as long as no run reads
+	same(t, "held twice", get(db.LatestChange(ctx(t), "checkout", "callers", key("a")))(t), again)
+	stored(t, db, r4, []rlc.Change{read})
+	same(t, "read again", get(db.LatestChange(ctx(t), "checkout", "callers", key("a")))(t), read)
 }
 
 func olderNow(t *testing.T, db *store.DB) {

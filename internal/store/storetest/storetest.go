@@ -166,7 +166,7 @@ func change(r rlc.Run, service, bucket, caller string) rlc.Change {
 		Why:     "weekly peak 101/s × 1.30 headroom", Policy: "historical", PolicyID: "p1", InputID: "i1",
 		Peak: rlc.Peak{Rate: 101, At: now}, ValidDays: 27.5, Coverage: 0.98,
 		Flags:   []rlc.Flag{{Window: rlc.Window{From: now, Until: now.Add(time.Hour), Reason: "INC-917"}, Rule: "spike", Peak: 900, With: 1170}},
-		Offered: 1e8, LastHour: &hour,
+		Offered: 1e8, LastHour: &hour, Seen: &rlc.Seen{At: now, Peak: rlc.Peak{Rate: 99, At: now}, Offered: 5, LastHour: &hour},
 		Backtest: rlc.ChangeBacktest{
 			Old: &rlc.Backtest{Requests: 1e8, Drops: 3000, Share: 3e-5, Step: 60, AtLeast: true, Episodes: []rlc.Episode{episode}, Worst: &rlc.Peak{Rate: 150, At: now}},
 			New: &rlc.Backtest{Requests: 1e8, Step: 60, Episodes: []rlc.Episode{}},

@@ -77,7 +77,7 @@ func largeNumbers(t *testing.T, db *store.DB) {
 	c.Estimate = &rlc.Limit{Rate: rlc.MaxRate / 3, Burst: rlc.MaxRate}
 	stored(t, db, r, []rlc.Change{c})
 	same(t, "estimate", get(db.Recent(ctx(t), "checkout", time.Time{}))(t)["b/caller=a"][0].Limit, *c.Estimate)
-	s := rlc.ServiceSummary{Name: "checkout", Desired: 1 << 33, Held: 1 << 33, VirtualDrops: 1e300, Offered: 1.0 / 3}
+	s := rlc.ServiceSummary{Name: "checkout", Desired: 1 << 33, Held: 1 << 33, VirtualDrops: 1e300, Offered: new(rlc.Rate(1.0 / 3))}
 	must(t, db.SaveSummaries(ctx(t), []rlc.ServiceSummary{s}))
 	same(t, "summary", get(db.Summary(ctx(t), "checkout"))(t), s)
 }
