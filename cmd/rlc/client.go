@@ -90,8 +90,11 @@ func (cl *client) refused(status int, answer []byte) error {
 	text := http.StatusText(status)
 	if json.Unmarshal(answer, &p) != nil || p.Title == "" { // every error of RLC has one
 		err := fmt.Errorf("%s is not an RLC server, or something stands before it: it answers %d %s", cl.server, status, text)
-		if status == http.StatusNotFound || status == http.StatusMethodNotAllowed {
+		switch status {
+		case http.StatusNotFound, http.StatusMethodNotAllowed:
 			return exit{exitInvalid, err}
+		case http.StatusUnauthorized, http.StatusForbidden: // a proxy before it wants a token of its own
+			return exit{exitAuthorised, err}
 		}
 		return err
 	}

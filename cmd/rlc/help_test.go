@@ -64,9 +64,9 @@ func TestCompletionIsWrittenForEachShell(t *testing.T) {
 			t.Errorf("%s: no %q in\n%.300s", shell, has, out)
 		}
 	}
-	out, _ := rlcOutput(t, "__complete", "pro")
+	out, _ := rlcOutput(t, "__complete", "prom")
 	if !strings.HasPrefix(out, "promote\tTake a bucket from shadow to enforce") {
-		t.Errorf("pro completes to\n%s", out)
+		t.Errorf("prom completes to\n%s", out)
 	}
 }
 

@@ -107,6 +107,7 @@ func TestWhatIsNoRLCServerIsCalledThat(t *testing.T) {
 	}{
 		{404, "404 page not found\n", "rlc: URL is not an RLC server, or something stands before it: it answers 404 Not Found\n", exitInvalid},
 		{405, `{"status":"error","error":"x"}`, "rlc: URL is not an RLC server, or something stands before it: it answers 405 Method Not Allowed\n", exitInvalid},
+		{401, "denied", "rlc: URL is not an RLC server, or something stands before it: it answers 401 Unauthorized\n", exitAuthorised},
 		{502, "<html>", "rlc: URL is not an RLC server, or something stands before it: it answers 502 Bad Gateway\n", exitError},
 		{200, "<html>", "rlc: URL does not answer like an RLC server: invalid character '<' looking for beginning of value\n", exitError},
 		{404, `{"title":"Not found","detail":"There is no service \"x\"."}`, "rlc: Not found: There is no service \"x\"\n", exitInvalid},
