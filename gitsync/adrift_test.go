@@ -84,3 +84,20 @@ func TestAfterARewriteARunStandsOnTheNewHistoryAndAPersonsReviewIsLeft(t *testin
 		t.Errorf("a person's review accepted: %v, want ErrConflict", err)
 	}
 }
+
+// A server's references are not read at one instant: a branch may be seen gone
+// before the merge that took it away. That is no rejection.
+func TestABranchThatIsSeenGoneBeforeItsMergeIsNotRejected(t *testing.T) {
+	t.Parallel()
+	w, _ := newFarWorld(t)
+	p := w.publish(proposal("checkout", "cron-1", set("checkout", "search", 0, 420)))
+	w.Close()
+	w.remote.Fresh = 1 << 40
+	w.Repo = w.open(gitsync.Config{})
+	w.git(w.path, "branch", "-q", "-D", "rlc/checkout")
+	w.fetched() // the branch is gone, the base branch is as it was
+	w.git(w.path, "update-ref", "refs/heads/main", p.Commit)
+	if got := w.settle(p); got.State != rlc.Accepted {
+		t.Errorf("settled as %s, %q; want accepted", got.State, got.Reason)
+	}
+}

@@ -26,17 +26,28 @@ func (r *Repo) Settle(ctx context.Context, p rlc.Proposal) (rlc.Proposal, error)
 	}
 	segment := quotafile.PathSegment(p.Service)
 	var out rlc.Proposal
-	err := r.actOn(ctx, r.cfg.Fresh, r.cfg.Epoch, segment, func(v *view, t tips, epoch uint64) ([]move, error) {
+	sure := false
+	settle := func(v *view, t tips, epoch uint64) ([]move, error) {
 		out = p
-		return r.service(ctx, v, t, segment).settle(&out, epoch)
-	})
+		return r.service(ctx, v, t, segment).settle(&out, epoch, sure)
+	}
+	err := r.actOn(ctx, r.cfg.Fresh, r.cfg.Epoch, segment, settle)
+	if errors.Is(err, errGone) {
+		sure = true
+		err = r.actOn(ctx, 0, r.cfg.Epoch, segment, settle)
+	}
 	if err != nil {
 		return p, fmt.Errorf("settle the review of %s: %w", p.Service, err)
 	}
 	return out, nil
 }
 
-func (s *service) settle(p *rlc.Proposal, epoch uint64) ([]move, error) {
+// errGone says that a branch is gone of which nothing was seen on the base branch.
+// A server's references are not read at one instant: the merge that took the branch
+// away may have come in between. So it is looked at once more.
+var errGone = errors.New("the branch is gone")
+
+func (s *service) settle(p *rlc.Proposal, epoch uint64, sure bool) ([]move, error) {
 	put := plumbing.NewHash(p.Commit)
 	at, ok := s.line.published(p.RunID, s.segment)
 	if !ok {
@@ -102,6 +113,8 @@ func (s *service) settle(p *rlc.Proposal, epoch uint64) ([]move, error) {
 			return s.settled(p, at, own, epoch)
 		} else if ok {
 			return s.settledByContent(p, put, at)
+		} else if !sure {
+			return nil, errGone
 		}
 		p.State, p.Reason, p.Decided = rlc.Rejected, "the branch was deleted", s.cfg.Now().UTC()
 		return []move{{proposedRef(s.segment), s.t.own, plumbing.ZeroHash}}, nil
