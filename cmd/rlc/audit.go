@@ -226,7 +226,7 @@ func (a *auditing) run(ctx context.Context, only string) (*audit.Table, error) {
 		}
 	}
 	requests, samples := a.history.Cost()
-	fmt.Fprintf(a.progress, "Read %s in %s.\n", plural(int(samples), "sample"), plural(int(requests), "request"))
+	fmt.Fprintf(a.progress, "Read %s in %s.\n", rlc.Plural(int(samples), "sample"), rlc.Plural(int(requests), "request"))
 	if a.profile.Refused == "" && len(a.limits) > 0 && a.profile.Name != "rlc" {
 		t.Notes = append(t.Notes, "The profile names no query of refused requests: what today's limiter dropped is not in this traffic, and a limit that drops looks like one that is just met.")
 	}
@@ -238,7 +238,7 @@ func (a *auditing) run(ctx context.Context, only string) (*audit.Table, error) {
 }
 
 // days is over how long traffic is read, in words.
-func (a *auditing) days() string { return plural(int(a.lookback.Hours()/24), "day") }
+func (a *auditing) days() string { return rlc.Plural(int(a.lookback.Hours()/24), "day") }
 
 // wayOut is what to do where the metrics carry no label that the profile names.
 func (a *auditing) wayOut(ctx context.Context, service string) string {
@@ -320,7 +320,7 @@ func (a *auditing) bill(ctx context.Context, subjects []*audit.Subject) (trouble
 			trouble = append(trouble, s.Service.Name+": "+b.Trouble)
 		}
 	}
-	fmt.Fprintf(a.progress, "The bill: %s, %.0f label sets at once, about %.0f samples in %s.\n", plural(len(subjects), "service"), whole.LabelSets, whole.Samples, plural(whole.Queries, "query"))
+	fmt.Fprintf(a.progress, "The bill: %s, %.0f label sets at once, about %.0f samples in %s.\n", rlc.Plural(len(subjects), "service"), whole.LabelSets, whole.Samples, rlc.Plural(whole.Queries, "query"))
 	return trouble, nil
 }
 

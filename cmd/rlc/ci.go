@@ -191,7 +191,7 @@ func (o *checking) verdict(e *checks.Edit, refused []rlc.Change, unread error) e
 	case errors.As(unread, &denied) && denied.code == exitAuthorised:
 		return unread
 	case len(refused) > 0:
-		return exit{exitRefused, fmt.Errorf("%s of %s would have dropped more than a share of %g in enforce", plural(len(refused), "change"), refused[0].Service, o.maxDrops)}
+		return exit{exitRefused, fmt.Errorf("%s of %s would have dropped more than a share of %g in enforce", rlc.Plural(len(refused), "change"), refused[0].Service, o.maxDrops)}
 	case o.strict && e.Note != "":
 		return exit{exitRefused, fmt.Errorf("--strict: %s", e.Note)}
 	}

@@ -158,7 +158,7 @@ func examine(c *cobra.Command, history *promhistory.Reader, requests []rlc.Histo
 		}
 	}
 	if failed > 0 {
-		return exit{exitError, fmt.Errorf("%s failed", plural(failed, "check"))}
+		return exit{exitError, fmt.Errorf("%s failed", rlc.Plural(failed, "check"))}
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ is there already, and nothing is written.`,
 			if err := writeFiles(out, files); err != nil {
 				return err
 			}
-			fmt.Fprintf(c.ErrOrStderr(), "%s written, %s\n", plural(len(files), "policy file"), plural(len(losses), "note"))
+			fmt.Fprintf(c.ErrOrStderr(), "%s written, %s\n", rlc.Plural(len(files), "policy file"), rlc.Plural(len(losses), "note"))
 			return nil
 		},
 	}
@@ -181,7 +181,7 @@ is written then, and the exit code is 4.`,
 				}
 			}
 			if strict && lost > 0 {
-				return exit{exitRefused, fmt.Errorf("%s and --strict: nothing was written", plural(lost, "loss"))}
+				return exit{exitRefused, fmt.Errorf("%s and --strict: nothing was written", rlc.Plural(lost, "loss"))}
 			}
 			if err := writeExports(c, all, out); err != nil {
 				return err

@@ -106,7 +106,7 @@ func (s *starting) run(c *cobra.Command) error {
 		return err
 	}
 	tell(c.OutOrStdout(), found, "written")
-	_, err = fmt.Fprintf(c.OutOrStdout(), "%s written to %s, all in shadow. Commit them for review; rlc plan then shows the first quotas.\n", plural(len(files), "file"), s.out)
+	_, err = fmt.Fprintf(c.OutOrStdout(), "%s written to %s, all in shadow. Commit them for review; rlc plan then shows the first quotas.\n", rlc.Plural(len(files), "file"), s.out)
 	return err
 }
 

@@ -59,7 +59,7 @@ func (s *starting) publish(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	text := forge.Text{Title: fmt.Sprintf("rlc: first policies of %s, all in shadow", plural(len(found), "service")), Labels: config.List(cfg.Reviews.Labels)}
+	text := forge.Text{Title: fmt.Sprintf("rlc: first policies of %s, all in shadow", rlc.Plural(len(found), "service")), Labels: config.List(cfg.Reviews.Labels)}
 	commit, err := repo.PublishFirst(ctx, author(), text.Title, files)
 	if errors.Is(err, rlc.ErrConflict) {
 		return exit{exitRefused, err}
@@ -68,7 +68,7 @@ func (s *starting) publish(c *cobra.Command) error {
 		return err
 	}
 	tell(c.OutOrStdout(), found, "committed")
-	fmt.Fprintf(c.OutOrStdout(), "%s committed to %s as %s, all in shadow.\n", plural(len(files), "file"), gitsync.FirstBranch, short(commit))
+	fmt.Fprintf(c.OutOrStdout(), "%s committed to %s as %s, all in shadow.\n", rlc.Plural(len(files), "file"), gitsync.FirstBranch, short(commit))
 	if on == nil {
 		return byHand(c.OutOrStdout(), cfg.Repository.URL, cfg.Repository.Branch)
 	}
@@ -147,7 +147,7 @@ func putUp(ctx context.Context, on forge.Forge, t forge.Text) (forge.Review, err
 // firstBody is the review's text.
 func firstBody(found []seen, profile string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "The metrics of profile %s name %s without a policy. Each gets a policy of six lines. Everything is in shadow: merging drops nothing; the next run proposes the first quotas, in reviews of their own.\n\n", escape.Code(profile), plural(len(found), "service"))
+	fmt.Fprintf(&b, "The metrics of profile %s name %s without a policy. Each gets a policy of six lines. Everything is in shadow: merging drops nothing; the next run proposes the first quotas, in reviews of their own.\n\n", escape.Code(profile), rlc.Plural(len(found), "service"))
 	b.WriteString("To change a policy, commit to this branch. To leave a service out, delete its folder here. To reject, close this.\n\n")
 	for _, f := range found {
 		fmt.Fprintf(&b, "- %s: %s\n", escape.Code(f.Name), escape.Prose(f.about()))

@@ -129,7 +129,7 @@ func wrapArgs(c *cobra.Command) {
 	}
 	c.Args = func(c *cobra.Command, args []string) error {
 		if err := check(c, args); err != nil {
-			return exit{exitInvalid, fmt.Errorf("%s given; usage: %s", plural(len(args), "argument"), c.UseLine())}
+			return exit{exitInvalid, fmt.Errorf("%s given; usage: %s", rlc.Plural(len(args), "argument"), c.UseLine())}
 		}
 		return nil
 	}

@@ -74,9 +74,9 @@ warnings alone leave it 0.`,
 				}
 			}
 			if bad > 0 {
-				return exit{exitInvalid, fmt.Errorf("%s, %s", plural(bad, "error"), plural(len(all)-bad, "warning"))}
+				return exit{exitInvalid, fmt.Errorf("%s, %s", rlc.Plural(bad, "error"), rlc.Plural(len(all)-bad, "warning"))}
 			}
-			fmt.Fprintf(c.ErrOrStderr(), "valid, %s\n", plural(len(all), "warning"))
+			fmt.Fprintf(c.ErrOrStderr(), "valid, %s\n", rlc.Plural(len(all), "warning"))
 			return nil
 		},
 	}
@@ -182,7 +182,7 @@ func backtestText(w io.Writer, limit rlc.Limit, b rlc.Backtest) error {
 		least = "at least "
 	}
 	fmt.Fprintf(w, "A limit of %g/s with a burst of %d would have dropped %s%.0f of %.0f requests (%s) in %s.\n",
-		float64(limit.Rate), limit.Burst, least, b.Drops, b.Requests, percent(float64(b.Share)), plural(len(b.Episodes), "episode"))
+		float64(limit.Rate), limit.Burst, least, b.Drops, b.Requests, percent(float64(b.Share)), rlc.Plural(len(b.Episodes), "episode"))
 	if b.Worst != nil {
 		fmt.Fprintf(w, "Worst step: %s at %.4g/s.\n", b.Worst.At.UTC().Format(time.RFC3339), float64(b.Worst.Rate))
 	}
@@ -293,8 +293,6 @@ func paramValue(s string) any {
 	}
 	return s
 }
-
-func plural(n int, what string) string { return rlc.Plural(n, what) }
 
 func dirOf(path string) string {
 	if i := strings.LastIndexByte(path, '/'); i >= 0 {

@@ -50,7 +50,7 @@ says that this, or another guard, refuses.`,
 				}
 			}
 			if gone > 0 {
-				fmt.Fprintf(c.ErrOrStderr(), "warning: %s would be gone: what they match would run without a limit\n", plural(gone, "quota"))
+				fmt.Fprintf(c.ErrOrStderr(), "warning: %s would be gone: what they match would run without a limit\n", rlc.Plural(gone, "quota"))
 			}
 			if only {
 				return nil

@@ -88,7 +88,7 @@ before a person accepts it.`,
 			if out == "json" {
 				return writeJSON(c.OutOrStdout(), run)
 			}
-			fmt.Fprintf(c.OutOrStdout(), "%s: %d quotas change, %d held", run.Result, run.Changed, run.Held)
+			fmt.Fprintf(c.OutOrStdout(), "%s: %s changed, %d held", run.Result, rlc.Plural(run.Changed, "quota"), run.Held)
 			if run.Detail != "" {
 				fmt.Fprintf(c.OutOrStdout(), "; %s", run.Detail)
 			}
@@ -279,7 +279,7 @@ func (s *severalQuotas) ask(w io.Writer, service, bucket string) error {
 	if s.Total > len(s.Quotas) {
 		which = fmt.Sprintf("name one of its keys, of which the first %d are above", len(s.Quotas))
 	}
-	return exit{exitInvalid, fmt.Errorf("bucket %s of %s has %s: %s", bucket, service, plural(s.Total, "quota"), which)}
+	return exit{exitInvalid, fmt.Errorf("bucket %s of %s has %s: %s", bucket, service, rlc.Plural(s.Total, "quota"), which)}
 }
 
 func followCommand() *cobra.Command {

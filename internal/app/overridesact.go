@@ -167,7 +167,7 @@ func (a *App) OverridesTrouble() string {
 		all = append(all, "it is in force and not written down: neither the records nor the disk took it, and a restart of rlc would forget it")
 	}
 	if n, why := a.refusals(); n > 0 {
-		all = append(all, fmt.Sprintf("%d enforcers refuse the overrides: %s", n, why))
+		all = append(all, fmt.Sprintf("the overrides were refused by %s: %s", rlc.Plural(n, "enforcer"), why))
 	}
 	return strings.Join(all, "; ")
 }

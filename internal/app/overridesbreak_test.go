@@ -159,7 +159,7 @@ func TestAJournalOfAnEarlierReleaseIsRecordedWhole(t *testing.T) {
 	if got := acts(t, a); !slices.Equal(got, want) {
 		t.Errorf("audit %q, want %q", got, want)
 	}
-	eventually(t, "what is not in force is said", func() bool { return pagesSay(a, "1 overrides are not in force") })
+	eventually(t, "what is not in force is said", func() bool { return pagesSay(a, "1 override not in force") })
 	for _, o := range a.Overrides() {
 		if o.ID == "override-1" && o.Until.After(time.Now()) {
 			t.Errorf("the override that was ended stands: %+v", o)

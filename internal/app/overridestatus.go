@@ -25,11 +25,7 @@ func (a *App) overrideStatus() {
 		}
 	}
 	e.active.Set(float64(n))
-	if len(ending) > 0 {
-		a.status.set("overrides", "warn", "An override ends within ten minutes; extend it on the page Emergency where it is still needed.", strings.Join(ending[:min(len(ending), 5)], ", "))
-	} else {
-		a.status.clear("overrides")
-	}
+	a.status.raise(len(ending) > 0, "overrides", "warn", "An override ends within ten minutes; extend it on the page Emergency where it is still needed.", strings.Join(ending[:min(len(ending), 5)], ", "))
 	e.mu.Lock()
 	_, switches := e.all()
 	e.mu.Unlock()
@@ -37,11 +33,8 @@ func (a *App) overrideStatus() {
 		rlc.StopAutomation: "Automation is stopped: nothing is computed, published, merged or distributed. Overrides work.",
 		rlc.AllToShadow:    "All to shadow: no enforcer drops anything, and no override is applied.",
 	} {
-		if s := switches[name]; s.On {
-			a.status.set(name, "bad", text, fmt.Sprintf("%s: %s", s.Actor, s.Reason))
-		} else {
-			a.status.clear(name)
-		}
+		s := switches[name]
+		a.status.raise(s.On, name, "bad", text, fmt.Sprintf("%s: %s", s.Actor, s.Reason))
 	}
 	a.journalStatus()
 	a.reachStatus()
@@ -57,8 +50,8 @@ func (a *App) journalStatus() {
 		objects = append(objects, fmt.Sprintf("%s: %v", object, e.refused[object]))
 	}
 	e.mu.Unlock()
-	a.status.raise(waiting > unwritten, "journal", "warn", fmt.Sprintf("%d acts of the emergency wait in the data folder for the records; enforcers have them.", waiting-unwritten), "")
-	a.status.raise(unwritten > 0, "journal-unwritten", "bad", fmt.Sprintf("%d acts of the emergency are in force and not written down: neither the records nor the disk of the data folder takes them. A restart of rlc would forget them.", unwritten), fmt.Sprint(failed))
+	a.status.raise(waiting > unwritten, "journal", "warn", rlc.Plural(waiting-unwritten, "act")+" of the emergency, which enforcers have, on the way from the data folder to the records.", "")
+	a.status.raise(unwritten > 0, "journal-unwritten", "bad", rlc.Plural(unwritten, "act")+" of the emergency in force and not written down: neither the records nor the disk of the data folder takes more. A restart of rlc would forget it.", fmt.Sprint(failed))
 	a.status.raise(len(objects) > 0, "journal-refused", "bad", "Acts of the emergency are in force and have no audit row: the records refuse them. They stay in the data folder and are tried again.", strings.Join(objects[:min(len(objects), 5)], ", "))
 	a.status.raise(unread != nil, "journal-unread", "bad", "What an earlier process kept of the emergency in the data folder could not be read: acts may be missing. The file was moved aside.", fmt.Sprint(unread))
 }
@@ -72,9 +65,9 @@ func (a *App) reachStatus() {
 	}
 	a.emergency.mu.Unlock()
 	slices.Sort(left)
-	a.status.raise(len(left) > 0, "overrides-left", "bad", fmt.Sprintf("%d overrides are not in force: enforcers would refuse the document that holds them, which is too large, or them. End them, or others that are large.", len(left)), strings.Join(left[:min(len(left), 5)], ", "))
+	a.status.raise(len(left) > 0, "overrides-left", "bad", rlc.Plural(len(left), "override")+" not in force: enforcers would refuse it, or the document that holds it, which is too large. End it, or others that are large.", strings.Join(left[:min(len(left), 5)], ", "))
 	n, why := a.refusals()
-	a.status.raise(n > 0, "overrides-refused", "bad", fmt.Sprintf("%d enforcers refuse the newest overrides and switches; they go on with what they had.", n), why)
+	a.status.raise(n > 0, "overrides-refused", "bad", "The newest overrides and switches were refused by "+rlc.Plural(n, "enforcer")+", which decides on what it had.", why)
 }
 
 // raise sets the trouble of this name while it is there, and clears it
