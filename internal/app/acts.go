@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/openrlc/rlc"
@@ -21,6 +22,7 @@ func (a *App) Accept(ctx context.Context, id, actor string) error {
 	if err != nil {
 		return err
 	}
+	defer a.deciding.by(id)()
 	if _, err := a.Repo.Accept(ctx, p, actor); err != nil {
 		return fmt.Errorf("accept %s: %w", id, err)
 	}
@@ -42,6 +44,7 @@ func (a *App) Reject(ctx context.Context, id, actor, reason string) error {
 	if err != nil {
 		return err
 	}
+	defer a.deciding.by(id)()
 	if err := a.Repo.Reject(ctx, p, actor, reason); err != nil {
 		return fmt.Errorf("reject %s: %w", id, err)
 	}
@@ -54,6 +57,21 @@ func (a *App) Reject(ctx context.Context, id, actor, reason string) error {
 	a.closeReview(ctx, p)
 	a.Nudge()
 	return a.summaries.rebuild(ctx, a, []string{p.Service})
+}
+
+// deciding is the proposals on which a person of this replica is deciding: the
+// repository tells of it before the records do.
+type deciding struct{ ids sync.Map }
+
+// by holds a proposal until the returned function is called.
+func (d *deciding) by(id string) func() {
+	d.ids.Store(id, nil)
+	return func() { d.ids.Delete(id) }
+}
+
+func (d *deciding) now(id string) bool {
+	_, ok := d.ids.Load(id)
+	return ok
 }
 
 func (a *App) decidable(ctx context.Context, id string) (rlc.Proposal, error) {

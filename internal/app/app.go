@@ -110,6 +110,7 @@ type App struct {
 	reviews    *forge.Reviews
 	loop       localLoop
 	merging    merging
+	deciding   deciding
 	spotted    spotted
 	values     []config.Value // of every key, for the page of settings
 }

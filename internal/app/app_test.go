@@ -396,6 +396,12 @@ func TestAProposalIsAnsweredOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	ps := openProposals(t, a, "")
+	// The follower may see the branch go before the decision is on record.
+	seen := ps[0]
+	seen.State = rlc.Rejected
+	if p, err := a.FoundWhileDeciding(t.Context(), seen); err != nil || p.State != rlc.Open {
+		t.Errorf("found while dana decides: %s, %v; want open", p.State, err)
+	}
 	if err := a.Reject(t.Context(), ps[0].ID, "dana", "not this week"); err != nil {
 		t.Fatal(err)
 	}

@@ -30,3 +30,13 @@ func (a *App) Acting() bool {
 	}
 	return true
 }
+
+// FoundWhileDeciding records a decision as found in the repository while a person
+// of this replica decides on it, and says what became of the proposal.
+func (a *App) FoundWhileDeciding(ctx context.Context, p rlc.Proposal) (rlc.Proposal, error) {
+	defer a.deciding.by(p.ID)()
+	if err := a.found(ctx, p); err != nil {
+		return p, err
+	}
+	return a.Records.ProposalByID(ctx, p.ID)
+}

@@ -63,8 +63,12 @@ func (a *App) settleReplaced(ctx context.Context, next rlc.Proposal) (waits bool
 	return false, nil
 }
 
-// found records what became of a proposal outside of RLC.
+// found records what became of a proposal outside of RLC. What a person decides
+// here at this moment is theirs to record.
 func (a *App) found(ctx context.Context, p rlc.Proposal) error {
+	if a.deciding.now(p.ID) {
+		return nil
+	}
 	p.Decided = time.Now().UTC()
 	if p.Actor == committer {
 		p.Actor = "" // a fast-forward names nobody but the commit's maker

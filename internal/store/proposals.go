@@ -99,8 +99,8 @@ func (db *DB) ProposalByID(ctx context.Context, id string) (rlc.Proposal, error)
 //
 // A decided proposal stays as it was decided, so that of two people who decide
 // otherwise one gets rlc.ErrConflict, and the same decision told twice leaves one
-// audit row; only a superseded one may still turn out to have
-// been accepted.
+// audit row. Only a superseded one may still turn out to have been accepted, and
+// what was found done by nobody known gets its name from whoever did it.
 func (db *DB) SetProposal(ctx context.Context, p rlc.Proposal, audit *rlc.AuditEntry) error {
 	return db.transact(ctx, "set proposal "+p.ID, func(tx *sql.Tx) error {
 		return setProposal(ctx, tx, p, audit)
@@ -121,14 +121,15 @@ func (db *DB) Published(ctx context.Context, epoch uint64, p rlc.Proposal, audit
 
 func setProposal(ctx context.Context, tx *sql.Tx, p rlc.Proposal, audit *rlc.AuditEntry) error {
 	var old rlc.ProposalState
+	var by string
 	// Written, not only read: of two people who decide at once one waits here.
-	if err := tx.QueryRowContext(ctx, `UPDATE proposals SET state = state WHERE id = $1 RETURNING state`, p.ID).Scan(&old); err != nil {
+	if err := tx.QueryRowContext(ctx, `UPDATE proposals SET state = state WHERE id = $1 RETURNING state, actor`, p.ID).Scan(&old, &by); err != nil {
 		return found(err, "proposal", p.ID)
 	}
 	if decided(old) && p.State != old && (old != rlc.Superseded || p.State != rlc.Accepted) {
 		return fmt.Errorf("%w: it is %s", rlc.ErrConflict, old)
 	}
-	if decided(old) && p.State == old {
+	if decided(old) && p.State == old && (by != "" || p.Actor == "") {
 		return nil // whoever acted and whoever found the act both tell of it
 	}
 	if !decided(p.State) && p.State != rlc.Pending && p.State != rlc.Open {

@@ -113,6 +113,21 @@ func decisionIsAudited(t *testing.T, db *store.DB) {
 		t.Error("a decision that is told twice left two audit rows")
 	}
 	same(t, "outbox", get(db.Outbox(ctx(t)))(t), []rlc.OutboxRow(nil))
+	r2 := run(2) // found first, told by who did it afterwards
+	stored(t, db, r2, nil, proposal(r2, "checkout"))
+	seen := proposal(r2, "checkout")
+	seen.State, seen.Actor, seen.Reason, seen.Decided = rlc.Rejected, "", "the branch was deleted", now
+	must(t, db.SetProposal(ctx(t), seen, &rlc.AuditEntry{ID: "b1", At: now, Actor: "somebody", Action: "proposal.reject", Object: seen.ID}))
+	seen.Actor, seen.Reason = "grace", "a sale is on"
+	must(t, db.SetProposal(ctx(t), seen, &rlc.AuditEntry{ID: "b2", At: now, Actor: "grace", Action: "proposal.reject", Object: seen.ID}))
+	if got := get(db.ProposalByID(ctx(t), seen.ID))(t); got.Actor != "grace" || got.Reason != "a sale is on" {
+		t.Errorf("found, then told by grace: %q, %q", got.Actor, got.Reason)
+	}
+	entries, _, err = db.Audit(ctx(t), rlc.Page{})
+	must(t, err)
+	if !slices.Contains(ids(entries, func(e rlc.AuditEntry) string { return e.ID }), "b2") {
+		t.Error("who decided is not in the audit")
+	}
 	fails(t, db.SetProposal(ctx(t), rlc.Proposal{ID: "none", State: rlc.Open}, nil), rlc.ErrNotFound)
 }
 
