@@ -129,7 +129,7 @@ func (s *service) labels(b *bucket, told rlc.Attributes) (l labels) {
 const (
 	routesFirst = 64
 	routesMost  = 1 << 17
-	routeProbes = 8
+	routeProbes = 32
 )
 
 // routes is the cache. It is empty and ready for use after init. Finding takes
@@ -211,7 +211,7 @@ func (c *routes) put(r *route) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	all := c.places.Load()
-	if all == nil || c.held > len(*all)/2 && len(*all) < routesMost {
+	if all == nil || c.held > len(*all)*3/4 && len(*all) < routesMost {
 		all = c.grow(all)
 	}
 	for !all.add(r) {
