@@ -159,7 +159,7 @@ func compare(name string, was, is state) Service {
 }
 
 // begins lists what starts to drop: whole buckets by their mode, single quotas
-// by their own.
+// by their own. What has no limit drops nothing in enforce either.
 func (s *Service) begins(was, is *rlc.Service, hardened map[string]int) {
 	if is == nil {
 		return
@@ -170,21 +170,47 @@ func (s *Service) begins(was, is *rlc.Service, hardened map[string]int) {
 		if was != nil {
 			old = was.Bucket(b.Name)
 		}
-		n := hardened[b.Name]
+		n, fresh := hardened[b.Name], enforced(b) && !enforced(old)
 		switch {
-		case b.Mode == rlc.Enforce && old == nil:
+		case b.Mode == rlc.Enforce && old == nil && (n > 0 || fresh):
 			s.Starts = append(s.Starts, fmt.Sprintf("%s: new, in enforce", b.Name))
-		case b.Mode == rlc.Enforce && old.Mode == rlc.Shadow:
-			s.Starts = append(s.Starts, fmt.Sprintf("%s: shadow → enforce, with %s", b.Name, count(n, "limit")))
-		case b.Mode == rlc.Enforce && len(old.Rollout) > 0 && !reflect.DeepEqual(old.Rollout, b.Rollout):
+		case b.Mode == rlc.Enforce && old != nil && old.Mode == rlc.Shadow && (n > 0 || fresh):
+			s.Starts = append(s.Starts, fmt.Sprintf("%s: shadow → enforce, with %s", b.Name, with(n, fresh)))
+		case b.Mode == rlc.Enforce && old != nil && len(old.Rollout) > 0 && !reflect.DeepEqual(old.Rollout, b.Rollout):
 			s.Starts = append(s.Starts, fmt.Sprintf("%s: enforce in other zones", b.Name))
 		case n > 0:
-			s.Starts = append(s.Starts, fmt.Sprintf("%s: %s shadow → enforce", b.Name, count(n, "quota")))
+			s.Starts = append(s.Starts, fmt.Sprintf("%s: %s shadow → enforce", b.Name, rlc.Plural(n, "quota")))
+		case fresh:
+			s.Starts = append(s.Starts, fmt.Sprintf("%s: a limit in its policy is new, in enforce", b.Name))
 		}
 	}
-	if is.Unmatched.Mode == rlc.Enforce && (was == nil || was.Unmatched.Mode != rlc.Enforce) {
+	if is.Unmatched.Mode != rlc.Enforce || is.Unmatched.Limit == nil {
+		return
+	}
+	switch {
+	case was == nil || was.Unmatched.Limit == nil:
+		s.Starts = append(s.Starts, "unmatched: its limit is new, in enforce")
+	case was.Unmatched.Mode != rlc.Enforce:
 		s.Starts = append(s.Starts, "unmatched: shadow → enforce")
 	}
+}
+
+// enforced reports whether a bucket refuses requests by a limit that is no quota of
+// limits: what each key gets, what a new one gets, a window, requests in flight.
+func enforced(b *rlc.Bucket) bool {
+	return b != nil && b.Mode == rlc.Enforce &&
+		(b.Limit != nil && len(b.Each) > 0 || b.NewKey.Limit != nil || b.Window != nil || b.InFlight != nil)
+}
+
+// with names what a bucket enforces: n limits, and what new keys get.
+func with(n int, fresh bool) string {
+	switch {
+	case !fresh:
+		return rlc.Plural(n, "limit")
+	case n == 0:
+		return "a limit in its policy"
+	}
+	return rlc.Plural(n, "limit") + " and one in its policy"
 }
 
 // policy notes what else of a policy is another, and which buckets take the same
@@ -195,7 +221,7 @@ func (s *Service) policy(was, is *rlc.Service) {
 		s.Notes = append(s.Notes, "the service is removed: nothing limits it any more")
 		return
 	case was == nil:
-		s.Notes = append(s.Notes, "the service is new, with "+count(len(is.Buckets), "bucket"))
+		s.Notes = append(s.Notes, "the service is new, with "+rlc.Plural(len(is.Buckets), "bucket"))
 		return
 	}
 	s.differ("", fields(was), fields(is))
@@ -289,9 +315,9 @@ func (e *Edit) Backtest(ctx context.Context, most int, replay Replay) error {
 	case failed != nil && e.Backtested == 0:
 		e.Note = "nothing was backtested: " + failed.Error()
 	case failed != nil:
-		e.Note = fmt.Sprintf("only %s backtested: %s", count(e.Backtested, "change"), failed)
+		e.Note = fmt.Sprintf("only %s backtested: %s", rlc.Plural(e.Backtested, "change"), failed)
 	case missing > 0:
-		e.Note = fmt.Sprintf("%s not backtested: new, of a region or zone, without recorded traffic, of a bucket that takes other traffic than before, or beyond %d", count(missing, "change"), most)
+		e.Note = fmt.Sprintf("%s not backtested: new, of a region or zone, without recorded traffic, of a bucket that takes other traffic than before, or beyond %d", rlc.Plural(missing, "change"), most)
 	}
 	return failed
 }
@@ -332,11 +358,4 @@ func (e *Edit) Drops(share float64) (out []rlc.Change) {
 		}
 	}
 	return out
-}
-
-func count(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
 }

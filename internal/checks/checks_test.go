@@ -6,6 +6,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -68,10 +69,44 @@ func TestAnEditSaysWhatItChanges(t *testing.T) {
 		"other kind":  {repo("  - {name: callers, each: [caller], policy: {kind: predictive}}\n", search+web), "bucket callers: policy changed"},
 		"to enforce":  {repo("  - {name: callers, each: [caller], mode: enforce}\n", search), "callers/caller=search: shadow → enforce at 100/s\ncallers/caller=web: to be removed: 50/s\ncallers: shadow → enforce, with 1 limit\nbucket callers: mode changed"},
 		"a cap":       {repo(callers+"  - {name: all, role: cap, mode: enforce, limit: {rate: 10, burst: 20}}\n", search+web), "all: new: 10/s, burst 20\nall: new, in enforce\nbucket all: added"},
+		"a new key's": {repo("  - {name: callers, each: [caller], mode: enforce, new_key: {limit: {rate: 5, burst: 10}}}\n", search+web), "callers/caller=search: shadow → enforce at 100/s\ncallers/caller=web: shadow → enforce at 50/s\ncallers: shadow → enforce, with 2 limits and one in its policy\nbucket callers: new_key, mode changed"},
+		"no limit":    {repo(callers+"  - {name: more, each: [caller], match: {procedure: Pay}, mode: enforce}\n", search+web), "bucket more: added"},
 		"unreachable": {rlc.Files{}, "callers/caller=search: to be removed: 100/s\ncallers/caller=web: to be removed: 50/s\nthe service is removed: nothing limits it any more"},
 	} {
 		if got := told(of(t, repo(callers, search+web), c.head)); got != c.want {
 			t.Errorf("%s:\n%s\nwant\n%s", name, got, c.want)
+		}
+	}
+}
+
+// What has no limit drops nothing in enforce: neither unmatched requests nor a bucket
+// begins to drop then.
+func TestOnlyWhatHasALimitBeginsToDrop(t *testing.T) {
+	with := func(line, bucket string) rlc.Files {
+		f := repo("  - {name: callers, each: [caller]"+bucket+"}\n", "")
+		f["services/checkout/policy.yaml"] = append(f["services/checkout/policy.yaml"], line...)
+		return f
+	}
+	const (
+		shadow  = "unmatched: {mode: shadow, limit: {rate: 5, burst: 10}}\n"
+		enforce = "unmatched: {mode: enforce, limit: {rate: 5, burst: 10}}\n"
+	)
+	for name, c := range map[string]struct {
+		base, head rlc.Files
+		want       []string
+	}{
+		"the service enforces, unmatched has no limit": {with("", ""), with("defaults: {mode: enforce}\n", ", mode: shadow"), []string{}},
+		"a bucket without a quota":                     {with("", ""), with("", ", mode: enforce"), []string{}},
+		"unmatched is enforced":                        {with(shadow, ""), with(enforce, ""), []string{"unmatched: shadow → enforce"}},
+		"unmatched gets a limit":                       {with("defaults: {mode: enforce}\n", ", mode: shadow"), with(enforce, ""), []string{"unmatched: its limit is new, in enforce"}},
+		"a new key gets a limit":                       {with("", ", mode: enforce"), with("", ", mode: enforce, new_key: {limit: {rate: 5, burst: 10}}"), []string{"callers: a limit in its policy is new, in enforce"}},
+	} {
+		var got []string
+		for _, s := range of(t, c.base, c.head).Services {
+			got = s.Starts
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 // Summary is the edit in one line.
 func (e *Edit) Summary() string {
 	if n := e.Errors(); n > 0 {
-		return "invalid: " + count(n, "error")
+		return "invalid: " + rlc.Plural(n, "error")
 	}
 	starts := 0
 	for _, s := range e.Services {
@@ -24,7 +24,7 @@ func (e *Edit) Summary() string {
 	}
 	text := "valid, no quota changes"
 	if n := e.Changes(); n > 0 {
-		text = fmt.Sprintf("valid, %s of %s, %d backtested", count(n, "change"), count(len(e.Services), "service"), e.Backtested)
+		text = fmt.Sprintf("valid, %s of %s, %d backtested", rlc.Plural(n, "change"), rlc.Plural(len(e.Services), "service"), e.Backtested)
 	}
 	if starts > 0 {
 		text += fmt.Sprintf(", %d to enforce", starts)
@@ -117,7 +117,7 @@ func (e *Edit) markdown(rows int) string {
 	}
 	for i, s := range e.Services {
 		if i == shown {
-			fmt.Fprintf(&b, "\nAnd %s more.\n", count(len(e.Services)-i, "service"))
+			fmt.Fprintf(&b, "\nAnd %s more.\n", rlc.Plural(len(e.Services)-i, "service"))
 			break
 		}
 		fmt.Fprintf(&b, "\n#### %s\n\n", escape.Code(s.Name))
