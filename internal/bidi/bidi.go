@@ -9,6 +9,7 @@
 package bidi
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -47,7 +48,9 @@ const (
 	maxStreams   = 1000    // on one connection
 	window       = 1 << 20 // bytes under way upwards, on a stream and on a connection
 	readBuffer   = 2 << 10 // there are many connections
-	keptBuffer   = 8 << 10 // of what a connection has written
+	keptBuffer   = 8 << 10 // of a message that came in parts
+	roomFor      = 16 << 10
+	sentAtOnce   = 64 << 10 // bytes of a long message that are written together, or a frame more
 	greetWithin  = 5 * time.Second
 	stopWithin   = 2 * time.Second
 	pingAfter    = 10 // seconds without a word
@@ -59,6 +62,7 @@ const (
 type Server struct {
 	config   Config
 	second   atomic.Int64 // since the server began
+	rooms    sync.Pool    // of *bytes.Buffer, in which connections write
 	handlers sync.WaitGroup
 	readers  sync.WaitGroup
 
@@ -82,7 +86,9 @@ func NewServer(c Config) (*Server, error) {
 		c.TLS = c.TLS.Clone()
 		c.TLS.NextProtos = append(slices.Clone(c.TLS.NextProtos), http2.NextProtoTLS)
 	}
-	return &Server{config: c, conns: map[*conn]struct{}{}}, nil
+	s := &Server{config: c, conns: map[*conn]struct{}{}}
+	s.rooms.New = func() any { return bytes.NewBuffer(make([]byte, 0, roomFor)) }
+	return s, nil
 }
 
 // Serve answers on l until ctx ends. Methods have stopWithin to return once ending

@@ -498,3 +498,54 @@ func TestAMessageUpAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations, %d bytes heard; want none, and %d", allocated, n, 101*2*256)
 	}
 }
+
+// paper is a connection on which writes are counted.
+type paper struct {
+	net.Conn
+	writes int
+	last   []byte
+}
+
+func (p *paper) Write(data []byte) (int, error) {
+	p.writes++
+	p.last = append(p.last[:0], data...)
+	return len(data), nil
+}
+
+// A message down costs one write and no allocation, however long it is, and its
+// connection keeps nothing of it.
+func TestAMessageDownIsOneWrite(t *testing.T) {
+	s, err := NewServer(Config{Methods: map[string]func(*Stream) error{"/s/x": nil}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{0, 200, 12_000, 40_000} {
+		nc := &paper{last: make([]byte, 0, 64<<10)}
+		c := newConn(s, nc)
+		c.window = 1 << 30
+		stream := &Stream{conn: c, id: 1, window: 1 << 30, opened: true}
+		c.streams[1] = stream
+		pieces := [][]byte{bytes.Repeat([]byte{1}, size/4), bytes.Repeat([]byte{2}, size-size/4)}
+		allocated := testing.AllocsPerRun(100, func() {
+			if err := stream.Send(pieces...); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if allocated > 0 || nc.writes != 101 || c.said.room != nil {
+			t.Errorf("%d bytes: %v allocations and %d writes a message, %d bytes kept; want 0, 1 and none", size, allocated, nc.writes/101, c.said.size())
+		}
+		var got []byte
+		f := http2.NewFramer(nil, bytes.NewReader(nc.last))
+		for len(got) < head+size {
+			frame, err := f.ReadFrame()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, frame.(*http2.DataFrame).Data()...)
+		}
+		want := slices.Concat([]byte{0, 0, 0, byte(size >> 8), byte(size)}, pieces[0], pieces[1])
+		if !bytes.Equal(got, want) {
+			t.Errorf("%d bytes: said %d that are others", size, len(got))
+		}
+	}
+}

@@ -35,11 +35,10 @@ type conn struct {
 	newest uint32 // stream
 
 	mu      sync.Mutex
-	nc      net.Conn   // what is written to: raw, or what encrypts it
-	grown   *sync.Cond // a window has grown, or all is over
-	out     *http2.Framer
-	buffer  bytes.Buffer // of out
-	message []byte       // room for one
+	nc      net.Conn      // what is written to: raw, or what encrypts it
+	grown   *sync.Cond    // a window has grown, or all is over
+	out     *http2.Framer // of all but data, to said
+	said    outgoing
 	streams map[uint32]*Stream
 	running int   // methods
 	window  int64 // bytes that may go down
@@ -51,7 +50,8 @@ type conn struct {
 func newConn(s *Server, nc net.Conn) *conn {
 	c := &conn{server: s, raw: nc, nc: nc, streams: map[uint32]*Stream{}, window: 65535, initial: 65535, frame: 16 << 10}
 	c.grown = sync.NewCond(&c.mu)
-	c.out = http2.NewFramer(&c.buffer, nil)
+	c.said.rooms = &s.rooms
+	c.out = http2.NewFramer(&c.said, nil)
 	c.heard.Store(s.second.Load())
 	return c
 }
@@ -126,6 +126,39 @@ func (c *conn) greet() error {
 	return c.raw.SetDeadline(time.Time{})
 }
 
+// outgoing is what a connection says next. Its room is borrowed from all connections
+// while there is anything: most say little, and some of that is long.
+type outgoing struct {
+	rooms *sync.Pool
+	room  *bytes.Buffer // nil: nothing to say
+}
+
+func (o *outgoing) Write(p []byte) (int, error) {
+	if o.room == nil {
+		o.room = o.rooms.Get().(*bytes.Buffer)
+	}
+	return o.room.Write(p)
+}
+
+func (o *outgoing) size() int {
+	if o.room == nil {
+		return 0
+	}
+	return o.room.Len()
+}
+
+// flush writes it to w, and gives its room back.
+func (o *outgoing) flush(w io.Writer) error {
+	if o.room == nil {
+		return nil
+	}
+	_, err := w.Write(o.room.Bytes())
+	o.room.Reset()
+	o.rooms.Put(o.room)
+	o.room = nil
+	return err
+}
+
 // write lets f fill out, and sends it. It fails where the connection is broken.
 func (c *conn) write(f func() error) error {
 	c.mu.Lock()
@@ -139,14 +172,11 @@ func (c *conn) write(f func() error) error {
 	return c.flush()
 }
 
-// flush sends what is in out. The caller holds mu.
+// flush sends what is said. The caller holds mu.
 func (c *conn) flush() error {
 	c.since.Store(c.server.second.Load() + 1)
-	_, err := c.nc.Write(c.buffer.Bytes())
+	err := c.said.flush(c.nc)
 	c.since.Store(0)
-	if c.buffer.Reset(); c.buffer.Cap() > keptBuffer {
-		c.buffer = bytes.Buffer{}
-	}
 	if err != nil {
 		c.raw.Close() // the reader ends and tells the streams
 	}

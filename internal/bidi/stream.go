@@ -176,8 +176,9 @@ func (s *Stream) call() (err error) {
 	return method(s)
 }
 
-// Send sends a message, given in pieces. It waits until the client has room for it,
-// and fails once the stream is over. Only one may be under way.
+// Send sends a message, given in pieces, which it reads until it returns. It waits
+// until the client has room for it, and fails once the stream is over. Only one may
+// be under way.
 func (s *Stream) Send(pieces ...[]byte) error {
 	c := s.conn
 	c.mu.Lock()
@@ -185,44 +186,60 @@ func (s *Stream) Send(pieces ...[]byte) error {
 	if err := s.open(); err != nil {
 		return err
 	}
-	n := 0
+	m := message{pieces: pieces, piece: -1, left: head}
 	for _, p := range pieces {
-		n += len(p)
+		m.left += len(p)
 	}
-	message := append(c.message[:0], 0)
-	message = binary.BigEndian.AppendUint32(message, uint32(n))
-	for _, p := range pieces {
-		message = append(message, p...)
-	}
-	if c.message = message; cap(message) > keptBuffer {
-		c.message = nil
-	}
-	if int64(len(message)) > min(c.window, s.window) {
-		message = bytes.Clone(message) // others send while this one waits
-	}
-	for len(message) > 0 {
-		room := int(min(c.window, s.window, int64(c.frame), int64(len(message))))
+	binary.BigEndian.PutUint32(m.head[1:], uint32(m.left-head))
+	for m.left > 0 {
+		room := int(min(c.window, s.window, int64(c.frame), int64(m.left)))
 		if room <= 0 {
+			if err := c.flush(); err != nil {
+				return err
+			}
 			c.grown.Wait()
 			if err := s.open(); err != nil {
 				return err
 			}
 			continue
 		}
-		if err := c.out.WriteData(s.id, false, message[:room]); err != nil {
-			return err
-		}
-		message = message[room:]
+		m.frame(&c.said, s.id, room)
 		c.window -= int64(room)
 		s.window -= int64(room)
-		if len(message) > 0 && min(c.window, s.window) > 0 {
-			continue
-		}
-		if err := c.flush(); err != nil {
-			return err
+		if c.said.size() >= sentAtOnce || m.left == 0 {
+			if err := c.flush(); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// message is what is left to say of one.
+type message struct {
+	head   [head]byte
+	pieces [][]byte
+	piece  int // the one that comes next; -1: the head
+	at     int // bytes of it that are said
+	left   int // bytes in all
+}
+
+// frame says the next n bytes in a frame of their own: its length, type, flags and
+// stream (RFC 9113, 4.1), and then what a Framer would copy once more.
+func (m *message) frame(to *outgoing, stream uint32, n int) {
+	_, _ = to.Write([]byte{byte(n >> 16), byte(n >> 8), byte(n), byte(http2.FrameData), 0,
+		byte(stream >> 24), byte(stream >> 16), byte(stream >> 8), byte(stream)})
+	for m.left -= n; n > 0; {
+		p := m.head[:]
+		if m.piece >= 0 {
+			p = m.pieces[m.piece]
+		}
+		k := min(n, len(p)-m.at)
+		_, _ = to.Write(p[m.at : m.at+k])
+		if n, m.at = n-k, m.at+k; m.at == len(p) {
+			m.piece, m.at = m.piece+1, 0
+		}
+	}
 }
 
 // open makes sure that the stream can say something, and puts its headers out. The
