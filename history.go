@@ -177,6 +177,8 @@ type Reason struct {
 	Detail string `json:"detail"` // for people
 	Rate   Rate   `json:"rate"`
 	Acted  bool   `json:"acted"` // the step changed the number
+	// Asks says that the step left the number and wants a person to look at it.
+	Asks bool `json:"asks,omitempty"`
 }
 
 // Backtest is what a limit would have done to past traffic.

@@ -27,6 +27,7 @@ type Line struct {
 	Rate   rlc.Rate // after the step
 	Delta  float64  // by how much the step moved the rate; 0 where it did not act
 	Acted  bool
+	Asks   bool // it left the rate and wants a person to look
 }
 
 // Flagged is a window that was left out, in words.
@@ -40,7 +41,7 @@ func Explain(c rlc.Change) Explanation {
 	e := Explanation{Verdict: joined([]string{verdict(c), hoursVerdict(&c)}), Look: c.Look, Why: c.Why}
 	var last rlc.Rate
 	for _, r := range c.Reasons {
-		l := Line{Rule: r.Rule, Label: label(r.Rule), Detail: r.Detail, Rate: r.Rate, Acted: r.Acted}
+		l := Line{Rule: r.Rule, Label: label(r.Rule), Detail: r.Detail, Rate: r.Rate, Acted: r.Acted, Asks: r.Asks}
 		if r.Acted {
 			l.Delta = float64(r.Rate - last)
 			last = r.Rate
@@ -138,7 +139,7 @@ func label(rule string) string {
 }
 
 // Text renders the explanation for a terminal or a review: the verdict, then
-// one line for each step that acted or held, then what did not act, briefly.
+// one line for each step: "*" moved the rate, "!" asks a person to look at it.
 func (e Explanation) Text() string {
 	var b strings.Builder
 	fmt.Fprintln(&b, e.Verdict)
@@ -151,8 +152,11 @@ func (e Explanation) Text() string {
 	}
 	for _, l := range e.Lines {
 		mark, rate := " ", ""
-		if l.Acted {
+		switch {
+		case l.Acted:
 			mark, rate = "*", stat.RateText(l.Rate)
+		case l.Asks:
+			mark = "!"
 		}
 		fmt.Fprintf(&b, "%s %-*s %10s  %s\n", mark, width, l.Label, rate, l.Detail)
 	}

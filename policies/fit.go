@@ -100,7 +100,7 @@ func (f Fit) tooBursty(in []*rlc.Change, room rlc.Burst) {
 	for _, c := range in {
 		if l := f.Contracts[c.ID()]; l.Burst > 0 {
 			why := fmt.Sprintf("bursts of the contracts, %d in all, exceed the capacity's burst of %d and are kept", sum, room)
-			c.Reasons = append(c.Reasons, rlc.Reason{Rule: "capacity_fit", Detail: why, Rate: c.New.Rate})
+			c.Reasons = append(c.Reasons, rlc.Reason{Rule: "capacity_fit", Detail: why, Rate: c.New.Rate, Asks: true})
 			c.Look = joined([]string{c.Look, why})
 		}
 	}

@@ -160,7 +160,7 @@ func (b *BlastGate) Mark(changes []rlc.Change) {
 			continue
 		}
 		if why := b.Why(c.Service); why != "" {
-			c.Reasons = append(c.Reasons, rlc.Reason{Rule: "blast_gate", Detail: why + ": a person must approve", Rate: c.New.Rate})
+			c.Reasons = append(c.Reasons, rlc.Reason{Rule: "blast_gate", Detail: why + ": a person must approve", Rate: c.New.Rate, Asks: true})
 			c.Look = joined([]string{c.Look, why})
 		}
 	}

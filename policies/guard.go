@@ -149,6 +149,12 @@ func (g *guarding) reason(rule string, acted bool, format string, args ...any) {
 	g.change.Reasons = append(g.change.Reasons, rlc.Reason{Rule: rule, Detail: fmt.Sprintf(format, args...), Rate: g.rate, Acted: acted})
 }
 
+// ask leaves the number and wants a person to look at it.
+func (g *guarding) ask(rule, why string) {
+	g.reason(rule, false, "%s", why)
+	g.change.Reasons[len(g.change.Reasons)-1].Asks = true
+}
+
 // hold leaves the quota as it is; a quota that would be new does not come to
 // be.
 func (g *guarding) hold(rule, why string) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/stat"
 	"github.com/openrlc/rlc/policies"
 	"github.com/openrlc/rlc/web/ui"
 )
@@ -19,7 +20,7 @@ func explain(v *visit, t *truth, r *row, view *ui.Bucket) {
 	if c == nil {
 		view.WhyEmpty = &ui.Empty{Title: "No run has computed it", Reason: "The steps from samples to the number appear after the first run.", Fix: ui.Link{Text: "Runs", URL: "/runs"}}
 		if r.bucket != nil && r.bucket.Limit != nil {
-			view.WhyEmpty = &ui.Empty{Title: "A person wrote it", Reason: "The policy gives this bucket a limit of its own, so nothing is computed.", Query: fmt.Sprintf("services/…/policy.yaml:%d", r.bucket.Line)}
+			view.WhyEmpty = &ui.Empty{Title: "A person wrote it", Reason: "The policy gives this bucket a limit of its own, so nothing is computed.", Query: policyPlace(t.name, r.bucket.Line)}
 		}
 		return
 	}
@@ -57,7 +58,7 @@ func explain(v *visit, t *truth, r *row, view *ui.Bucket) {
 			step.Bar, step.X, step.W = "up", coord(before/top*100), coord((now-before)/top*100)
 		case now < before:
 			step.Bar, step.X, step.W = "down", coord(now/top*100), coord((before-now)/top*100)
-		case l.Acted:
+		case l.Acted || l.Asks:
 			step.Sign = "warn"
 		}
 		if now > 0 {
@@ -103,7 +104,7 @@ func flagRows(v *visit, r *row, verdicts []rlc.Verdict) []ui.FlagRow {
 			Lasted: span(f.Until.Sub(f.From)), Rule: ruleText(f.Rule), Reason: f.Reason, Peak: rate(float64(f.Peak)), With: "—", Declared: f.Rule == "excluded",
 		}
 		if f.With > 0 {
-			row.With = rate(float64(f.With))
+			row.With = rate(float64(stat.RoundUp(f.With))) // as the limit would be
 		}
 		for _, w := range verdicts {
 			if w.Bucket == r.plain() && w.Key.Equal(r.key) && w.Overlaps(f.From, f.Until) {
@@ -170,7 +171,7 @@ func episodeRow(v *visit, service string, e rlc.Episode, mode rlc.Mode, bucket s
 	row := ui.EpisodeRow{
 		From: v.timeAs(e.From, "Mon 2 Jan 15:04"), Lasted: span(e.Until.Sub(e.From)), Quota: ui.Link{Text: quotaName(bucket, key), URL: bucketURL(service, bucket, key)},
 		Chip: ui.Chip{Mode: "shadow", Text: "would drop"}, Peak: rate(float64(e.Peak)) + " / " + rate(float64(e.Limit)),
-		Gauge: gauge(float64(e.Peak), float64(e.Limit), mode == rlc.Enforce), Drops: count(e.Drops), Share: percent(float64(e.Share)),
+		Gauge: gauge(float64(e.Peak), float64(e.Limit), mode == rlc.Enforce), Drops: digits(e.Drops), Share: percent(float64(e.Share)),
 	}
 	if mode == rlc.Enforce {
 		row.Chip, row.Real = ui.Chip{Mode: "enforce", Text: "drops"}, true

@@ -116,9 +116,9 @@ func mergeText(a About) string {
 // Guard is one guard rail's word on a proposal.
 type Guard struct {
 	Name   string
-	OK     bool   // it changed nothing, or only rounded
+	OK     bool   // it changed nothing and asks nobody to look, or only rounded
 	Rounds bool   // it rounded
-	Detail string // the first amendment, and how many more
+	Detail string // the first amendment or question, and how many more
 }
 
 // Guards sums up what the guards did, in the order in which they acted first. A
@@ -135,7 +135,7 @@ func Guards(svc *rlc.Service, changes []rlc.Change) []Guard {
 				order = append(order, l.Rule)
 				title[l.Rule] = l.Label
 			}
-			if l.Acted {
+			if l.Acted || l.Asks {
 				if acted[l.Rule]++; acted[l.Rule] == 1 {
 					first[l.Rule] = c.ID() + ": " + l.Detail
 				}

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/policies"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -116,6 +118,27 @@ func TestAReviewOfHoursSaysWhichFall(t *testing.T) {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
 		}
+	}
+}
+
+// A gate that wants a person to approve has moved no number, and is no guard that
+// changed nothing.
+func TestAGuardThatAsksForAPersonIsNotToldToHaveChangedNothing(t *testing.T) {
+	cut := change("a", 200, 180)
+	gate := policies.BlastGate{}
+	gate.Add(cut)
+	changes := []rlc.Change{cut}
+	gate.Mark(changes)
+	const why = "1 of 1 quotas are lowered, more than 20 %; the fleet's total is lowered by 10.0 %, more than 5 %: a person must approve"
+	want := []Guard{
+		{Name: "step of a day", OK: true, Detail: "changed nothing"}, {Name: "blast gate", Detail: "callers/caller=a: " + why},
+		{Name: "nothing goes from shadow to enforce", OK: true},
+	}
+	if got := Guards(nil, changes); !slices.Equal(got, want) {
+		t.Errorf("%+v\nwant\n%+v", got, want)
+	}
+	if got := policies.Explain(changes[0]).Text(); !strings.Contains(got, "! blast gate") {
+		t.Errorf("the gate stands as if it had nothing to say:\n%s", got)
 	}
 }
 
