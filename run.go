@@ -57,6 +57,39 @@ type Run struct {
 	Reused   string    // id of the run whose stored result this one resumed; ""
 }
 
+// RunFilter narrows what a run found. The zero value is all of it.
+type RunFilter struct {
+	Query   string // part of the service's name, in any case; "" for all
+	Service string // exactly this one; "" for all
+	Only    string // "changed", "held", or "" for all
+}
+
+// RunService is what a run found for one service.
+type RunService struct {
+	Service  string
+	Quotas   int // looked at
+	Changed  int // of them, those that would alter quotas.yaml
+	Held     int // of them
+	Because  []HeldFor
+	Proposal string // the one that the run made of it; "" where it made none
+	State    ProposalState
+}
+
+// HeldFor is one reason for which quotas of a service are held.
+type HeldFor struct {
+	Rule   string
+	Why    string // of one of them, for people
+	Failed bool   // that one was held by a failed or partial read
+	Quotas int
+}
+
+// RunTotals counts the services of a run.
+type RunTotals struct {
+	Services int
+	Changed  int // with a quota that changed
+	Held     int // with one that is held
+}
+
 // Change is what a run found for one bucket's key: before, after, and why. New
 // equals Old where nothing moves.
 type Change struct {

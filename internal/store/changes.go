@@ -85,8 +85,8 @@ func addChanges(ctx context.Context, tx *sql.Tx, run rlc.Run, changes []rlc.Chan
 		return fmt.Errorf("read what was last seen: %w", err)
 	}
 	add, err := tx.PrepareContext(ctx, `
-		INSERT INTO changes (run_id, service, bucket, quota_key, at, held, logged, policy_id, estimate_rate, estimate_burst, estimate_hours, evidence, episodes)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`)
+		INSERT INTO changes (run_id, service, bucket, quota_key, at, held, logged, policy_id, estimate_rate, estimate_burst, estimate_hours, evidence, episodes, moved)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`)
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func addChanges(ctx context.Context, tx *sql.Tx, run rlc.Run, changes []rlc.Chan
 		}
 		logged := c.Moves() || c.Held != before[quota{c.Service, place, key}]
 		at := micros(c.At)
-		if _, err := add.ExecContext(ctx, run.ID, c.Service, place, key, at, c.Held, logged, c.PolicyID, rate, burst, hours, evidence, eps); err != nil {
+		if _, err := add.ExecContext(ctx, run.ID, c.Service, place, key, at, c.Held, logged, c.PolicyID, rate, burst, hours, evidence, eps, c.Moves()); err != nil {
 			return fmt.Errorf("change of %s: %w", c.ID(), err)
 		}
 		if _, err := newest.ExecContext(ctx, c.Service, place, key, run.ID, at, c.Held); err != nil {

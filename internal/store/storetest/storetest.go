@@ -33,6 +33,7 @@ func Run(t *testing.T, open func(t *testing.T) *store.DB) {
 		{"runs are listed newest first and by page", runsByPage},
 		{"unfinished runs are found oldest first", unfinished},
 		{"a run's changes are paged and filtered", runChanges},
+		{"a run is summed up by service", runServices},
 		{"the newest change of each quota is found", latestChanges},
 		{"a late run with an older now does not become the newest", olderNow},
 		{"the change log leaves out what did not change", changeLog},
