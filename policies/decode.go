@@ -2,7 +2,6 @@ package policies
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -80,7 +79,7 @@ func (d *decoder) duration(name string, low, high time.Duration) (time.Duration,
 		d.problem(fmt.Sprintf("%s is not a duration", name), hint)
 		return 0, false
 	}
-	out, err := parseDuration(s)
+	out, err := rlc.ParseDuration(s)
 	if err != nil {
 		d.problem(fmt.Sprintf("%s %q is not a duration", name, s), hint)
 		return 0, false
@@ -90,19 +89,6 @@ func (d *decoder) duration(name string, low, high time.Duration) (time.Duration,
 		return 0, false
 	}
 	return out, true
-}
-
-func parseDuration(s string) (time.Duration, error) {
-	for unit, size := range map[string]time.Duration{"d": 24 * time.Hour, "w": 7 * 24 * time.Hour} {
-		if n, ok := strings.CutSuffix(s, unit); ok {
-			f, err := strconv.ParseFloat(n, 64)
-			if err != nil || math.IsNaN(f) || math.Abs(f) > 10000 {
-				return 0, fmt.Errorf("%w: duration %q", rlc.ErrInvalid, s)
-			}
-			return time.Duration(f * float64(size)), nil
-		}
-	}
-	return time.ParseDuration(s)
 }
 
 // time reads an RFC 3339 time or a date.

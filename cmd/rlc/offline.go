@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -93,7 +94,8 @@ func backtestCommand() *cobra.Command {
 		Short: "What a limit would have dropped",
 		Long: `Replays past traffic against a limit. With --csv no server is needed: the file
 is timestamp_rfc3339,rps, each row the mean rate over the step that starts at its
-timestamp; a missing row is a gap. With --service the running server replays the
+timestamp; a missing row is a gap; --from and --until keep the steps that start
+between them. With --service the running server replays the
 history it has stored.
 
 At one-minute steps the replay sees sustained excess, not bursts within a step.`,
@@ -117,7 +119,7 @@ At one-minute steps the replay sees sustained excess, not bursts within a step.`
 				return exit{exitInvalid, errors.New("give --csv or --service, not both")}
 			case csv != "":
 				var err error
-				if result, err = backtestCSV(c.InOrStdin(), csv, limit); err != nil {
+				if result, err = backtestCSV(c.InOrStdin(), csv, from, until, limit); err != nil {
 					return err
 				}
 			case service != "" && bucket != "":
@@ -151,15 +153,20 @@ At one-minute steps the replay sees sustained excess, not bursts within a step.`
 	c.Flags().String("service", "", "a service of the running server")
 	c.Flags().StringVar(&bucket, "bucket", "", "its bucket")
 	c.Flags().StringVar(&key, "key", "", "the bucket's key, e.g. caller=search")
-	c.Flags().StringVar(&from, "from", "", "start of the window, RFC 3339; default: four weeks ago")
-	c.Flags().StringVar(&until, "until", "", "end of the window, RFC 3339; default: now")
+	c.Flags().StringVar(&from, "from", "", "start of the window, RFC 3339; default: four weeks ago, of a file its first step")
+	c.Flags().StringVar(&until, "until", "", "end of the window, RFC 3339; default: now, of a file its last step")
 	c.Flags().Float64Var(&rate, "rate", 0, "the limit's rate, requests per second")
 	c.Flags().Int64Var(&burst, "burst", 0, "requests admitted at one instant above the rate; default twice the rate")
 	c.Flags().StringP("output", "o", "text", "text or json")
 	return c
 }
 
-func backtestCSV(stdin io.Reader, file string, limit rlc.Limit) (rlc.Backtest, error) {
+// backtestCSV replays the steps of a file that start in [from, until); "" is all of it.
+func backtestCSV(stdin io.Reader, file, from, until string, limit rlc.Limit) (rlc.Backtest, error) {
+	window, err := backtestWindow(from, until)
+	if err != nil {
+		return rlc.Backtest{}, err
+	}
 	in := stdin
 	if file != "-" {
 		f, err := os.Open(file)
@@ -173,7 +180,33 @@ func backtestCSV(stdin io.Reader, file string, limit rlc.Limit) (rlc.Backtest, e
 	if err != nil {
 		return rlc.Backtest{}, exit{exitInvalid, fmt.Errorf("%s: %w", file, err)}
 	}
+	first, last := start, start.Add(time.Duration(len(values)-1)*step)
+	for len(values) > 0 && start.Before(window[0]) {
+		start, values = start.Add(step), values[1:]
+	}
+	for len(values) > 0 && !window[1].IsZero() && !start.Add(time.Duration(len(values)-1)*step).Before(window[1]) {
+		values = values[:len(values)-1]
+	}
+	if !slices.ContainsFunc(values, func(v float64) bool { return !math.IsNaN(v) }) {
+		return rlc.Backtest{}, exit{exitInvalid, fmt.Errorf("%w: %s has no sample from --from to --until; it goes from %s to %s", rlc.ErrInvalid, file, first.Format(time.RFC3339), last.Format(time.RFC3339))}
+	}
 	return backtest.Replay(step, backtest.Samples(step, start, values), limit), nil
+}
+
+// backtestWindow reads the flags --from and --until, each of which may be "".
+func backtestWindow(from, until string) (window [2]time.Time, err error) {
+	for i, text := range []string{from, until} {
+		if text == "" {
+			continue
+		}
+		if window[i], err = time.Parse(time.RFC3339, text); err != nil {
+			return window, exit{exitInvalid, fmt.Errorf("%w: --%s %q is no time; write it as 2026-01-02T15:04:05Z", rlc.ErrInvalid, []string{"from", "until"}[i], text)}
+		}
+	}
+	if until != "" && !window[0].Before(window[1]) {
+		return window, exit{exitInvalid, fmt.Errorf("%w: --from %s does not lie before --until %s", rlc.ErrInvalid, from, until)}
+	}
+	return window, nil
 }
 
 func backtestText(w io.Writer, limit rlc.Limit, b rlc.Backtest) error {

@@ -15,10 +15,12 @@ import (
 )
 
 // The header of the CSV that ReadCSV reads, and how much of it: ten million
-// steps are 115 days of seconds.
+// steps are 115 days of seconds. Its years are those in which somebody measured.
 const (
 	csvHeader = "timestamp_rfc3339,rps"
 	maxSteps  = 10_000_000
+	firstYear = 1970
+	lastYear  = 2199
 )
 
 // ReadCSV reads a series of rates: a header timestamp_rfc3339,rps, then one
@@ -33,7 +35,7 @@ func ReadCSV(r io.Reader) (step time.Duration, start time.Time, values []float64
 		return 0, time.Time{}, nil, err
 	}
 	if len(rows) < 2 {
-		return 0, time.Time{}, nil, fmt.Errorf("%w: %d lines of data; at least two are needed to know the step", rlc.ErrInvalid, len(rows))
+		return 0, time.Time{}, nil, fmt.Errorf("%w: %s of data; at least two are needed to know the step", rlc.ErrInvalid, rlc.Plural(len(rows), "line"))
 	}
 	step = commonStep(rows)
 	for i, row := range rows[1:] {
@@ -106,6 +108,9 @@ func parseRow(line int, fields []string) (csvRow, error) {
 	at, err := time.Parse(time.RFC3339, fields[0])
 	if err != nil {
 		return csvRow{}, badLine(line, "%q is no time; write it as 2026-01-02T15:04:05Z", clip(fields[0]))
+	}
+	if at.Year() < firstYear || at.Year() > lastYear {
+		return csvRow{}, badLine(line, "%s is outside of the years %d to %d; check how the times were written", clip(fields[0]), firstYear, lastYear)
 	}
 	if strings.TrimSpace(fields[1]) == "" {
 		return csvRow{}, badLine(line, "rps is blank; leave the line out where there is no sample, write 0 where there was no traffic")

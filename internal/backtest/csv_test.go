@@ -36,7 +36,7 @@ func TestReadCSVNamesTheLineAndTheFix(t *testing.T) {
 	tests := map[string]struct{ in, want string }{
 		"nothing":           {"", "line 1: the header is \"\"; write timestamp_rfc3339,rps"},
 		"wrong header":      {"time,value\n", "line 1: the header is \"time,value\"; write timestamp_rfc3339,rps"},
-		"one line":          {"timestamp_rfc3339,rps\n2026-03-02T00:00:00Z,1\n", "1 lines of data; at least two are needed to know the step"},
+		"one line":          {"timestamp_rfc3339,rps\n2026-03-02T00:00:00Z,1\n", "1 line of data; at least two are needed to know the step"},
 		"three fields":      {head + "2026-03-02T00:02:00Z,1,2\n", "line 4: 3 fields; write two"},
 		"unix time":         {head + "1772409600,1\n", "line 4: \"1772409600\" is no time; write it as"},
 		"blank":             {head + "2026-03-02T00:02:00Z,\n", "line 4: rps is blank; leave the line out"},
@@ -50,6 +50,8 @@ func TestReadCSVNamesTheLineAndTheFix(t *testing.T) {
 		"duplicate":         {head + "2026-03-02T01:01:00+01:00,1\n", "line 4: 2026-03-02T00:01:00Z is already on line 3; keep one"},
 		"off the grid":      {head + "2026-03-02T00:02:00Z,1\n2026-03-02T00:02:30Z,1\n", "line 5: 2026-03-02T00:02:30Z is 30s after the line before it, which is no multiple of the step 1m0s; resample"},
 		"years apart":       {head + "2126-03-02T00:00:00Z,1\n", "more than 10000000; split the series"},
+		"before 1970":       {"timestamp_rfc3339,rps\n0001-01-01T00:00:00Z,1\n", "line 2: 0001-01-01T00:00:00Z is outside of the years 1970 to 2199"},
+		"after 2199":        {head + "9999-12-31T00:00:00Z,1\n", "line 4: 9999-12-31T00:00:00Z is outside of the years 1970 to 2199"},
 		"open quote":        {head + "\"2026-03-02T00:02:00Z,1\n", "line 4: "},
 	}
 	for name, tt := range tests {

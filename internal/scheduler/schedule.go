@@ -50,7 +50,7 @@ func ParseSchedule(spec string) (s Schedule, err error) {
 	}
 	s = Schedule{spec: strings.TrimSpace(spec)}
 	if period, ok := strings.CutPrefix(s.spec, "@every"); ok {
-		s.every, err = time.ParseDuration(strings.TrimSpace(period))
+		s.every, err = rlc.ParseDuration(strings.TrimSpace(period))
 		if err != nil || s.every < minPeriod || s.every%time.Minute != 0 {
 			return Schedule{}, refuse(spec, "want @every and whole minutes, at least 1m")
 		}

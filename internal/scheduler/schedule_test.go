@@ -40,6 +40,8 @@ func TestNextSlot(t *testing.T) {
 		{"@every 1m", "2026-11-29T10:15:30Z", "2026-11-29T10:16:00Z"},
 		{"@every 30m", "2026-11-29T10:15:00Z", "2026-11-29T10:30:00Z"},
 		{"@every 24h", "2026-11-29T10:15:00Z", "2026-11-30T00:00:00Z"},
+		{"@every 1d", "2026-11-29T10:15:00Z", "2026-11-30T00:00:00Z"},
+		{"@every 1w", "2026-11-29T10:15:00Z", "2026-11-30T00:00:00Z"}, // weeks since the year 1, a Monday
 	} {
 		if got := parse(t, c.spec).Next(at(c.after)); !got.Equal(at(c.want)) {
 			t.Errorf("%s after %s: %s, want %s", c.spec, c.after, got, c.want)
