@@ -90,7 +90,7 @@ var (
 	descDoubles = prometheus.NewDesc("rlc_loop_doubles_refused_total",
 		"Streams refused because another process of the same name is heard.", nil, nil)
 	descForeigners = prometheus.NewDesc("rlc_loop_foreign_refused_total",
-		"Streams refused because the enforcer says it runs in another zone or region.", nil, nil)
+		"Streams, and acknowledgements, refused because what a process says, or its certificate, is of another zone or region.", nil, nil)
 	descUp = prometheus.NewDesc("rlc_loop_controller_connected",
 		"1 while the stream to the controller is open.", nil, nil)
 	descDropped = prometheus.NewDesc("rlc_loop_messages_dropped_total",

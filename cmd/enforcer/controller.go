@@ -180,7 +180,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (c controllerCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descLoopBucket, descLoopRatio, descLoopPeak, descZoneAge, descAcknowledged, descSumsIgnored, descDropped, descDoubles, descClipped} {
+	for _, d := range []*prometheus.Desc{descLoopBucket, descLoopRatio, descLoopPeak, descZoneAge, descAcknowledged, descSumsIgnored, descDropped, descDoubles, descForeigners, descClipped} {
 		ch <- d
 	}
 }
@@ -215,6 +215,7 @@ func (c controllerCollector) Collect(ch chan<- prometheus.Metric) {
 	stats := c.wire.Stats()
 	ch <- prometheus.MustNewConstMetric(descSumsIgnored, prometheus.CounterValue, float64(stats.Late))
 	ch <- prometheus.MustNewConstMetric(descDoubles, prometheus.CounterValue, float64(stats.Doubles))
+	ch <- prometheus.MustNewConstMetric(descForeigners, prometheus.CounterValue, float64(stats.Foreigners))
 	ch <- prometheus.MustNewConstMetric(descClipped, prometheus.CounterValue, float64(stats.Clipped))
 	ch <- prometheus.MustNewConstMetric(descDropped, prometheus.CounterValue, float64(stats.DownDropped), "down")
 }

@@ -53,7 +53,7 @@ type Aggregator struct {
 	told        atomic.Uint64
 	doubles     doubles
 	outcasts    outcasts
-	foreigners  atomic.Uint64
+	foreigners  refusals
 
 	mu      sync.RWMutex
 	members map[*member]struct{}
@@ -65,7 +65,8 @@ type Aggregator struct {
 type member struct {
 	*downstream
 	node        string
-	peer        string // of its certificate; "" without one
+	peer        string     // of its certificate; "" without one
+	bound       loop.Place // of its certificate
 	from        loop.Origin
 	incarnation uint64
 	spoke       time.Duration // when it was last told anything; mu guards it
@@ -89,7 +90,7 @@ func NewAggregator(c AggregatorConfig) (*Aggregator, error) {
 		c.Queue = upQueue
 	}
 	var s stamps
-	a := &Aggregator{config: c, doubles: doubles{log: c.Log}, clock: clock{time.Now()}, epoch: s.next(), ending: make(chan struct{}), numbers: newNumbers(), members: map[*member]struct{}{}, names: map[string]*member{}}
+	a := &Aggregator{config: c, doubles: doubles{refusals{log: c.Log}}, foreigners: refusals{log: c.Log}, clock: clock{time.Now()}, epoch: s.next(), ending: make(chan struct{}), numbers: newNumbers(), members: map[*member]struct{}{}, names: map[string]*member{}}
 	source := loop.Source{Place: c.Place, Name: c.Name}
 	a.agg = loop.NewAggregator(loop.AggregatorConfig{Source: source, Epoch: a.epoch, Trusted: c.Trusted, MaxPaths: c.MaxPaths})
 	a.above = newAttendant(attendantConfig{
@@ -214,8 +215,9 @@ func (a *Aggregator) join(s *bidi.Stream) error {
 	m := &member{downstream: newDownstream(&pb.DownHello{Name: a.config.Name, Epoch: a.epoch}, a.numbers), node: hello.Node,
 		from: loop.Origin{Name: hello.From, Epoch: hello.FromEpoch}, incarnation: hello.Incarnation}
 	m.identify(mtls.Name(s.TLS()))
+	m.bound.Zone, m.bound.Region = mtls.Place(s.TLS())
 	if err := a.enter(m, hello); err != nil {
-		if code := status.Code(err); code == codes.Unavailable || code == codes.FailedPrecondition {
+		if code := status.Code(err); code == codes.Unavailable || code == codes.FailedPrecondition || code == codes.PermissionDenied {
 			s.SetTrailer(peersKey, strconv.Itoa(a.outcasts.add(m.node, time.Now())))
 		}
 		return err
@@ -253,7 +255,7 @@ func (a *Aggregator) receive(m *member, names *reader, in *nodeUp) error {
 		m.mu.Unlock()
 	}
 	if len(in.Ack) > 0 {
-		if ack := m.signed(in.Ack); ack != nil {
+		if ack := a.signed(m, in.Ack); ack != nil {
 			a.above.acks.push(ack)
 		}
 	}
@@ -279,7 +281,7 @@ func (a *Aggregator) enter(m *member, hello *pb.NodeHello) error {
 	if a.Ready() != nil {
 		return a.turnedAway()
 	}
-	if err := a.foreign(hello); err != nil {
+	if err := a.foreign(m, hello); err != nil {
 		return err
 	}
 	now := a.clock.now()
@@ -324,7 +326,7 @@ type AggregatorStats struct {
 	UpDropped   uint64 // sums that waited too long
 	DownDropped uint64 // directives that waited too long for a slow reader
 	Doubles     uint64 // streams refused because a node of the same name was heard
-	Foreigners  uint64 // streams refused because the node runs in another zone or region
+	Foreigners  uint64 // streams, and acknowledgements, refused because the node runs in another zone or region
 }
 
 // Stats returns counts and state.
@@ -333,5 +335,5 @@ func (a *Aggregator) Stats() AggregatorStats {
 	members := len(a.members)
 	a.mu.RUnlock()
 	return AggregatorStats{AggregatorStats: a.agg.Stats(a.clock.now()), Members: members, Connected: a.above.up.up.Load(),
-		Connects: a.above.up.connects.Load(), Told: a.told.Load(), UpDropped: a.above.dropped(), DownDropped: a.downDropped.Load(), Doubles: a.doubles.count.Load(), Foreigners: a.foreigners.Load()}
+		Connects: a.above.up.connects.Load(), Told: a.told.Load(), UpDropped: a.above.dropped(), DownDropped: a.downDropped.Load(), Doubles: a.doubles.count.Load(), Foreigners: a.foreigners.count.Load()}
 }

@@ -54,9 +54,10 @@ type Controller struct {
 	ending chan struct{} // closed when streams are to end
 	above  *attendant    // nil without a parent
 
-	numbers *numbers
-	dropped atomic.Uint64
-	doubles doubles
+	numbers    *numbers
+	dropped    atomic.Uint64
+	doubles    doubles
+	foreigners refusals
 
 	mu     sync.Mutex
 	zones  map[loop.Source]*attendance
@@ -79,7 +80,7 @@ func NewController(c ControllerConfig) (*Controller, error) {
 	}
 	var s stamps
 	epoch, clock := s.next(), clock{time.Now()}
-	k := &Controller{config: c, clock: clock, ending: make(chan struct{}), numbers: newNumbers(), zones: map[loop.Source]*attendance{}, doubles: doubles{log: c.Log},
+	k := &Controller{config: c, clock: clock, ending: make(chan struct{}), numbers: newNumbers(), zones: map[loop.Source]*attendance{}, doubles: doubles{refusals{log: c.Log}}, foreigners: refusals{log: c.Log},
 		ctl: loop.NewController(loop.ControllerConfig{Epoch: epoch, Limits: c.Limits, Zones: c.Zones, ReleaseAfter: c.ReleaseAfter,
 			Minute: clock.intoMinute(), Region: c.Region, Parent: c.Parent != ""})}
 	if c.Parent != "" {
@@ -183,6 +184,11 @@ func (c *Controller) attend(s *bidi.Stream) error {
 		return status.Errorf(codes.PermissionDenied, "zone %q of region %q attends the controller of region %q: change its --region or its --controller", hello.Zone, hello.Region, c.config.Region)
 	}
 	source := loop.Source{Place: loop.Place{Zone: hello.Zone, Region: hello.Region}, Name: hello.Name, Peer: mtls.Name(s.TLS())}
+	var bound loop.Place
+	bound.Zone, bound.Region = mtls.Place(s.TLS())
+	if err := c.foreign(source, bound); err != nil {
+		return err
+	}
 	d := &attendance{downstream: newDownstream(nil, c.numbers), epoch: hello.Epoch}
 	if err := c.enter(source, d); err != nil {
 		s.SetTrailer(peersKey, strconv.Itoa(c.peers()))
@@ -199,7 +205,7 @@ func (c *Controller) attend(s *bidi.Stream) error {
 		if _, err := names.learn(in.Names); err != nil {
 			return err
 		}
-		if len(in.Ack) > 0 {
+		if len(in.Ack) > 0 && !c.foreignAck(source, bound, in.Ack) {
 			c.config.OnAck(in.Ack)
 			if c.above != nil {
 				c.above.acks.push(in.Ack)
@@ -277,6 +283,7 @@ type ControllerStats struct {
 	Late        uint64 // sums that came late, twice or damaged
 	DownDropped uint64 // directives that waited too long for a slow reader
 	Doubles     uint64 // streams refused because another process of the same name was heard
+	Foreigners  uint64 // streams, and acknowledgements, refused because a certificate is for another zone or region
 	Clipped     uint64 // claims of sources so far above the others' that they were not believed whole
 }
 
@@ -284,5 +291,5 @@ type ControllerStats struct {
 func (c *Controller) Stats() ControllerStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return ControllerStats{Connected: len(c.zones), Parent: c.above != nil && c.above.up.up.Load(), Late: c.ctl.Late(), DownDropped: c.dropped.Load(), Doubles: c.doubles.count.Load(), Clipped: c.ctl.Clipped()}
+	return ControllerStats{Connected: len(c.zones), Parent: c.above != nil && c.above.up.up.Load(), Late: c.ctl.Late(), DownDropped: c.dropped.Load(), Doubles: c.doubles.count.Load(), Foreigners: c.foreigners.count.Load(), Clipped: c.ctl.Clipped()}
 }

@@ -21,9 +21,8 @@ const deadAfter = 3 * time.Second
 // complainEvery is how often refusals of one kind are logged.
 const complainEvery = time.Minute
 
-// doubles counts streams that were refused because one of the same name is
-// open and heard, and logs them now and then.
-type doubles struct {
+// refusals counts what was refused for one reason, and logs it now and then.
+type refusals struct {
 	log   *slog.Logger
 	count atomic.Uint64
 
@@ -31,19 +30,27 @@ type doubles struct {
 	said time.Time
 }
 
+func (r *refusals) note(what, who string) {
+	n := r.count.Add(1)
+	r.mu.Lock()
+	say := r.said.IsZero() || time.Since(r.said) >= complainEvery
+	if say {
+		r.said = time.Now()
+	}
+	r.mu.Unlock()
+	if say {
+		r.log.Warn(what, "who", who, "refused", n)
+	}
+}
+
+// doubles are streams that were refused because one of the same name is open and
+// heard.
+type doubles struct{ refusals }
+
 // refuse counts a refusal and returns it; who names the identity, advice says
 // what to change.
 func (d *doubles) refuse(who, advice string) error {
-	n := d.count.Add(1)
-	d.mu.Lock()
-	say := d.said.IsZero() || time.Since(d.said) >= complainEvery
-	if say {
-		d.said = time.Now()
-	}
-	d.mu.Unlock()
-	if say {
-		d.log.Warn("a second stream of one name was refused: "+advice, "who", who, "refused", n)
-	}
+	d.note("a second stream of one name was refused: "+advice, who)
 	return status.Errorf(codes.AlreadyExists, "another process is open as %s: %s", who, advice)
 }
 
