@@ -182,35 +182,6 @@ func (s *server) apiRuns(v *visit) error {
 	return answer(v, http.StatusOK, paged("runs", out, page, total))
 }
 
-// apiRun answers a run with a page of what it found: ?held=true narrows it.
-func (s *server) apiRun(v *visit) error {
-	r, err := s.Records.RunByID(v.ctx(), v.r.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	page, err := v.page()
-	if err != nil {
-		return err
-	}
-	held, err := v.flag("held")
-	if err != nil {
-		return err
-	}
-	changes, total, err := s.Records.RunChanges(v.ctx(), r.ID, held, page)
-	if err != nil {
-		return err
-	}
-	rows := make([]object, 0, len(changes))
-	for i := range changes {
-		rows = append(rows, changeJSON(&changes[i]))
-	}
-	out := paged("changes", rows, page, total)
-	for k, value := range runJSON(r) {
-		out[k] = value
-	}
-	return answer(v, http.StatusOK, out)
-}
-
 // --- snapshot, verdicts
 
 func (s *server) apiSnapshot(v *visit) error {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/openrlc/rlc"
@@ -90,128 +89,6 @@ func resultText(r rlc.Run) string {
 		return "under way"
 	}
 	return string(r.Result)
-}
-
-// run is /runs/{id}, with its endings .json and .csv.
-func (s *server) run(v *visit) error {
-	id, ending := format(v.r.PathValue("id"), func(id string) bool {
-		_, err := s.Records.RunByID(v.ctx(), id)
-		return err == nil
-	})
-	r, err := s.Records.RunByID(v.ctx(), id)
-	if err != nil {
-		return err
-	}
-	if ending == ".json" {
-		return answer(v, http.StatusOK, runJSON(r))
-	}
-	page, err := v.page()
-	if err != nil {
-		return err
-	}
-	show := v.r.URL.Query().Get("show")
-	if show != "" && show != "held" && show != "all" {
-		return invalid("show must be held or all")
-	}
-	heldOnly := show == "held" || (show == "" && r.Held > 0 && ending == "")
-	changes, total, err := s.Records.RunChanges(v.ctx(), id, heldOnly, page)
-	if err != nil {
-		return err
-	}
-	if ending == ".csv" {
-		return sheet(v, "run-"+id, changeHeader, changeRows(changes))
-	}
-	f, err := s.frame(v, "Run "+id, "runs")
-	if err != nil {
-		return err
-	}
-	view := ui.Run{
-		CanAct: v.who.role == actor, SignIn: "/login?next=" + query(runURL(id)), Again: runsURL(r.Service), Pager: v.pager(page, len(changes), total),
-		Head: ui.Head{Margin: "Run", Title: v.timeAs(r.Now, "2 Jan 2006 15:04").Text + " " + zoneName(v.zone, r.Now), Facts: []ui.Link{{Text: triggerText(r)}, {Text: "id " + r.ID}}},
-		Show: []ui.Choice{
-			{Label: "held " + count(float64(r.Held)), URL: v.with("show", "held"), On: heldOnly},
-			{Label: "all " + count(float64(r.Total)), URL: v.with("show", "all"), On: !heldOnly},
-		},
-	}
-	if r.Commit != "" {
-		view.Head.Facts = append(view.Head.Facts, ui.Link{Text: "policies at " + short(r.Commit)})
-	}
-	if r.Service != "" {
-		view.Head.Facts = append(view.Head.Facts, ui.Link{Text: "only " + r.Service, URL: serviceURL(r.Service)})
-	}
-	view.Verdict, view.More = runVerdict(r)
-	took, tookFrom := "—", "not over"
-	if !r.Finished.IsZero() {
-		took, tookFrom = span(r.Finished.Sub(r.Started)), "ended "+v.timeAs(r.Finished, "15:04:05").Text
-	}
-	view.Tiles = []ui.Tile{
-		{Label: "Quotas looked at", Figure: count(float64(r.Total)), From: count(float64(r.Total-r.Held)) + " decided"},
-		{Label: "Held", Figure: count(float64(r.Held)), From: "their quotas in force stand"},
-		{Label: "Changed", Figure: count(float64(r.Changed)), From: "in its proposals"},
-		{Label: "Took", Figure: took, From: tookFrom},
-	}
-	for _, c := range changes {
-		view.Rows = append(view.Rows, runChange(c))
-	}
-	if len(changes) == 0 {
-		view.Empty = &ui.Empty{Title: "Nothing to show", Reason: "No quota fits: the run has not stored its results yet, or they have been removed by age.", Fix: ui.Link{Text: "Show all", URL: v.with("show", "all")}}
-		if heldOnly && r.Held == 0 {
-			view.Empty = &ui.Empty{Title: "Nothing was held", Reason: "Every quota was decided.", Fix: ui.Link{Text: "Show all", URL: v.with("show", "all")}}
-		}
-	}
-	return s.render(v, http.StatusOK, ui.RunPage(f, view))
-}
-
-func runChange(c rlc.Change) ui.RunChange {
-	row := ui.RunChange{
-		Service: ui.Link{Text: c.Service, URL: serviceURL(c.Service)}, Quota: ui.Link{Text: quotaName(c.Bucket, c.Key), URL: bucketURL(c.Service, c.Bucket, c.Key)},
-		Old: limitText(c.Old), New: limitText(c.New), Because: c.Why, Chip: ui.Chip{Mode: "none", Text: "unchanged"},
-	}
-	switch {
-	case c.Held != "":
-		row.Chip, row.Because, row.New = ui.Chip{Mode: "held", Text: "held"}, c.HeldWhy, "—"
-		row.Level = "note"
-		if c.Failed {
-			row.Level = "warn"
-		}
-		if row.Because == "" {
-			row.Because = capital(strings.ReplaceAll(c.Held, "_", " "))
-		}
-	case c.Moves():
-		row.Chip = ui.Chip{Mode: "new", Text: "changed"}
-	}
-	return row
-}
-
-func runVerdict(r rlc.Run) (say []ui.Part, more string) {
-	scope := "all services"
-	if r.Service != "" {
-		scope = r.Service
-	}
-	switch r.Result {
-	case "":
-		say = []ui.Part{{Text: "Under way, at stage " + string(r.Stage) + ": " + scope + "."}}
-		more = "Load the page again to see how it ends."
-	case rlc.ResultFailed:
-		say = []ui.Part{{Text: "The run failed. Every quota stays as it is."}}
-	case rlc.ResultRefused:
-		say = []ui.Part{{Text: "The fleet breaker stopped the run. Nothing was published."}}
-	default:
-		say = []ui.Part{
-			{Text: plural(r.Total, "quota", "quotas") + " of " + scope + ": "}, {Text: count(float64(r.Changed)) + " changed", Bold: true},
-			{Text: ", " + count(float64(max(r.Total-r.Changed-r.Held, 0))) + " unchanged, "}, {Text: count(float64(r.Held)) + " held", Bold: true}, {Text: "."},
-		}
-		if r.Result == rlc.ResultDegraded {
-			more = "At least one was held by a read that failed or was incomplete. "
-		}
-	}
-	if r.Detail != "" {
-		more += r.Detail
-	}
-	if r.Reused != "" {
-		more += " It resumed the stored result of run " + r.Reused + "."
-	}
-	return say, more
 }
 
 func (s *server) runsCSV(v *visit) error {

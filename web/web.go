@@ -19,7 +19,9 @@ import (
 type Records interface {
 	RunByID(ctx context.Context, id string) (rlc.Run, error)
 	Runs(ctx context.Context, page rlc.Page) ([]rlc.Run, int, error)
-	RunChanges(ctx context.Context, runID string, heldOnly bool, page rlc.Page) ([]rlc.Change, int, error)
+	RunTotals(ctx context.Context, runID string, f rlc.RunFilter) (rlc.RunTotals, error)
+	RunServices(ctx context.Context, runID string, f rlc.RunFilter, page rlc.Page) ([]rlc.RunService, error)
+	RunQuotas(ctx context.Context, runID string, f rlc.RunFilter, page rlc.Page) ([]rlc.Change, int, error)
 	LatestChanges(ctx context.Context, service string) ([]rlc.Change, error)
 	LatestChange(ctx context.Context, service, bucket string, key rlc.Key) (rlc.Change, error)
 	WithEpisodes(ctx context.Context, changes []rlc.Change) ([]rlc.Change, error) // LatestChanges come without

@@ -258,6 +258,7 @@ type Bucket struct {
 	Coverage    string
 	Read        Link
 	ReadAt      Time
+	Offered     string // what the chart counts
 	SightName   string
 	Sight       string // what is known of peaks shorter than a step; "" for nothing to say
 	Chart       *Chart
@@ -525,32 +526,6 @@ type RunRow struct {
 	Held     string
 	Changed  string
 	HeldSome bool
-}
-
-// Run is the page /runs/{id}.
-type Run struct {
-	Head    Head
-	At      Time
-	CanAct  bool
-	SignIn  string
-	Again   string // where the button posts to
-	Verdict []Part
-	More    string
-	Tiles   []Tile
-	Show    []Choice
-	Rows    []RunChange
-	Pager   Pager
-	Empty   *Empty
-}
-
-// RunChange is what a run found for one quota.
-type RunChange struct {
-	Service  Link
-	Quota    Link
-	Chip     Chip
-	Old, New string
-	Because  string
-	Level    string
 }
 
 // Login is the page /login.
