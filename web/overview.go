@@ -76,6 +76,9 @@ func (s *server) home(v *visit, h home) ui.Overview {
 			view.Empty.Reason = "No proposal is open, every policy can be read, and no quota is held. What is dropped is not known: no enforcer has counted a request in 24 h."
 		}
 	}
+	if s.empty() {
+		view.Empty, view.Verdict = s.firstStep(), []ui.Part{{Text: "Nothing is limited yet: no service has a policy."}}
+	}
 	for _, r := range h.low {
 		if r.Headroom != nil {
 			view.Low = append(view.Low, serviceRow(r, ui.Sign{}, 0))
@@ -117,7 +120,12 @@ func (s *server) state(v *visit, last, whole *rlc.Run, h home) []ui.Sign {
 	if n := brokenCount(desired); n > 0 {
 		say = append(say, ui.Sign{Level: "bad", Before: plural(n, "service has", "services have") + " a policy that cannot be read; what is in force stays"})
 	}
-	say = append(say, s.syncSign(commit, version, live != nil, s.Truths.Acks()), s.overrideSign(v))
+	if s.empty() && live == nil {
+		say = append(say, ui.Sign{Level: "note", Before: "No snapshot is distributed: the configuration holds no service yet"}, s.overrideSign(v))
+	} else {
+		say = append(say, s.syncSign(commit, version, live != nil, s.Truths.Acks()), s.overrideSign(v))
+	}
+	say = append(say, s.unmanagedSign()...)
 	if last != nil {
 		say = append(say, heldSign(h.waits))
 	}

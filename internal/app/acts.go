@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/openrlc/rlc"
-	"github.com/openrlc/rlc/gitsync"
 	"github.com/openrlc/rlc/internal/fault"
 	"github.com/openrlc/rlc/internal/planner"
 )
@@ -192,27 +191,6 @@ func (a *App) SetVerdict(ctx context.Context, v rlc.Verdict) error {
 	}
 	_, err = a.ask(ctx, complete(planner.Ask{Service: v.Service, Actor: v.Actor}))
 	return err
-}
-
-// FollowRewritten lets RLC follow a base branch whose history was rewritten, as
-// actor's act: a commit in the actor's name raises the epoch, so that the
-// snapshot is newer than all that enforcers have, whatever it holds.
-func (a *App) FollowRewritten(ctx context.Context, actor string) error {
-	if !a.rewritten.Load() {
-		return fmt.Errorf("%w: history of the base branch is not rewritten", rlc.ErrConflict)
-	}
-	if err := a.raise(ctx); err != nil {
-		return err
-	}
-	commit, err := a.Repo.Edit(ctx, gitsync.Person{Name: actor, Email: "actor@rlc.invalid"}, "Follow the rewritten history", nil)
-	if err != nil {
-		return fmt.Errorf("follow the rewritten history: %w", err)
-	}
-	if err := a.Records.SetAudited(ctx, headKey, "", rlc.AuditEntry{At: time.Now().UTC(), Actor: actor, Action: "history.follow", Object: commit.Hash, Detail: "rewritten history of the base branch"}); err != nil {
-		return err
-	}
-	a.Nudge()
-	return nil
 }
 
 // start carries a run in the background, for as long as the server runs.

@@ -96,6 +96,7 @@ type App struct {
 	heard      chan struct{} // wakes listen
 	followed   followed
 	rewritten  atomic.Bool   // the base branch's history was; nothing is computed
+	rewriting  sync.Mutex    // one act that follows a rewritten history at a time
 	nudge      chan struct{} // wakes the follower
 	running    atomic.Pointer[context.Context]
 	tasks      sync.WaitGroup // runs asked for and not yet over

@@ -365,6 +365,10 @@ func (a *App) distribute(ctx context.Context, head rlc.Commit, files rlc.Files, 
 		a.status.set("invalid", "bad", fmt.Sprintf("Files on the base branch do not validate: %s keeps the last good quotas, the others go on.", strings.Join(services, ", ")), parsed.Valid().Error())
 		files, parsed = kept, mended
 	}
+	if a.unused(parsed) {
+		a.status.clear("undistributed")
+		return nil
+	}
 	removers, err := a.removers(ctx, parsed)
 	if err != nil {
 		return err
