@@ -137,7 +137,7 @@ func (e *Enforcer) byRatio(t *route, cost int64, at instant, d *Decision) bool {
 	if room < 0 {
 		return false
 	}
-	t.series.enter(at.second) // reads it from memory while the handle is being read
+	t.series.enter(Admit.index(), at.second) // reads it from memory while the handle is being read
 	if a.handle.Local() {
 		t.quota.counts.fallbacks[byLoop].Add(1)
 	}

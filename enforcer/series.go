@@ -227,6 +227,7 @@ type peak struct {
 	now [outcomes]atomic.Uint64 // the second in the upper half, its count in the lower
 
 	mu                  sync.Mutex
+	second              int64            // of all counters in now
 	before              [outcomes]uint64 // counted in the seconds that are over
 	minute, last        int64            // clock minutes since 1970
 	highest, highInLast uint32
@@ -235,14 +236,14 @@ type peak struct {
 // add counts a request in its second (since 1970), and returns that second and
 // its count. A late one counts in the newest second.
 func (p *peak) add(outcome int, second int64) uint64 {
-	p.enter(second)
+	p.enter(outcome, second)
 	return p.now[outcome].Add(1)
 }
 
-// enter begins a second, if it is a new one. It looks at the first counter, which
-// turn writes last.
-func (p *peak) enter(second int64) {
-	if int64(p.now[0].Load()>>32) < second {
+// enter begins a second, if it is a new one to the counter of an outcome. Each is
+// asked for itself: turn goes from one to the next, in any order.
+func (p *peak) enter(outcome int, second int64) {
+	if int64(p.now[outcome].Load()>>32) < second {
 		p.turn(second)
 	}
 }
@@ -251,12 +252,13 @@ func (p *peak) enter(second int64) {
 func (p *peak) turn(second int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	was := int64(p.now[0].Load() >> 32)
+	was := p.second
 	if was >= second {
 		return // somebody else was faster
 	}
+	p.second = second
 	var n uint32
-	for i := outcomes - 1; i >= 0; i-- { // the first tells that all are done
+	for i := range p.now {
 		counted := uint32(p.now[i].Swap(uint64(second) << 32))
 		p.before[i] += uint64(counted)
 		n += counted
@@ -287,7 +289,7 @@ func (p *peak) closed(second int64) uint32 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var n uint32
-	if int64(p.now[0].Load()>>32)/60 == want {
+	if p.second/60 == want {
 		for i := range p.now {
 			n += uint32(p.now[i].Load())
 		}

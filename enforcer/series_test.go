@@ -73,6 +73,29 @@ func TestThePeakCountsEveryRequestOnce(t *testing.T) {
 	})
 }
 
+// While a second is being turned, some counters are in the new one and some are not,
+// whichever comes first: who counts with one that is not has to see the turn through,
+// so that nothing of the new second is taken for the old one's.
+func TestARequestNeverCountsInASecondThatIsBeingTurned(t *testing.T) {
+	const old, second = 100, 101
+	for turned := range 1 << outcomes {
+		for outcome := range outcomes {
+			p := peak{second: old}
+			for i := range p.now {
+				p.now[i].Store(uint64(old+turned>>i&1) << 32)
+			}
+			p.enter(outcome, second)
+			want := [2]int64{second, second}
+			if turned>>outcome&1 == 1 {
+				want[1] = old // this one had turned: nothing is waited for
+			}
+			if got := [2]int64{int64(p.now[outcome].Load() >> 32), p.second}; got != want {
+				t.Errorf("counters %0*b turned, outcome %d: %v, want %v", outcomes, turned, outcome, got, want)
+			}
+		}
+	}
+}
+
 func TestASeriesBeyondTheBoundIsOther(t *testing.T) {
 	tab := newTable(2)
 	a, b, c := tab.get(labels{"a", ""}), tab.get(labels{"b", ""}), tab.get(labels{"c", ""})
@@ -158,6 +181,71 @@ func TestRoutesAreBoundedAndFoundAgain(t *testing.T) {
 	// Where a route was dropped, the next one leads to the same counter.
 	l.routes.clear()
 	first(Drop)
+}
+
+// The cache stays dense without searches becoming long.
+func TestRoutesAreFoundAfterFewPlaces(t *testing.T) {
+	var c routes
+	c.init()
+	s := &active{service: &service{}}
+	const n = 10_000
+	all := make([]*route, n)
+	for i := range all {
+		values := []string{fmt.Sprint("caller-", i)}
+		all[i] = &route{service: s, course: &course{hash: c.hash(s, values)}}
+		all[i].setValues(values)
+		c.put(all[i])
+	}
+	searched, places := 0, *c.places.Load()
+	for i, r := range all {
+		if c.get(r.hash, s, r.values) != r {
+			t.Fatalf("route %d is lost", i)
+		}
+		for probe := 0; places.at(r.hash, probe).route.Load() != r; probe++ {
+			searched++
+		}
+		searched++
+	}
+	// Twice as many places if chance has put more than routeProbes routes in a row.
+	if len(places) > 32_768 || searched > 3*n {
+		t.Errorf("%d routes in %d places are found after %d, want at most three for each", n, len(places), searched)
+	}
+	// Where chance is even, three of four places are taken.
+	c.clear()
+	for i := range uint64(16_384*3/4 + 2) {
+		if places := c.places.Load(); i == 16_384*3/4+1 && len(*places) != 16_384 {
+			t.Errorf("%d routes in %d places, want 16,384", i, len(*places))
+		}
+		c.put(&route{course: &course{hash: (i + 1) * 0x9E3779B97F4A7C15}})
+	}
+	if places := c.places.Load(); len(*places) != 32_768 {
+		t.Errorf("one route more in %d places, want 32,768", len(*places))
+	}
+}
+
+// No route is forgotten before the cache is as large as it may be.
+func TestNoRouteIsLostWhileTheCacheGrows(t *testing.T) {
+	var c routes
+	s := &active{service: &service{}}
+	var all []*route
+	for size := 0; size < routesMost; {
+		h := uint64(len(all)+1) * 0x9E3779B97F4A7C15 // as chance would have it, the same in each run
+		h = (h ^ h>>32) * 0xD6E8FEB86659FD93
+		r := &route{service: s, course: &course{hash: h ^ h>>32}}
+		c.put(r)
+		all = append(all, r)
+		if places := len(*c.places.Load()); places != size {
+			size = places
+			for i, r := range all {
+				if c.get(r.hash, s, nil) != r {
+					t.Fatalf("of %d routes number %d is lost in %d places", len(all), i, places)
+				}
+			}
+		}
+	}
+	if len(all) < routesMost/4 {
+		t.Errorf("%d places for %d routes", routesMost, len(all))
+	}
 }
 
 // A route is a pair of cache lines, which processors fetch together; names that
