@@ -85,6 +85,12 @@ func carry(t *testing.T, a *app.App) (stop func()) {
 
 func backfill(t *testing.T, s *promserver.Server, now time.Time) {
 	t.Helper()
+	backfillFrom(t, s, now.Add(-28*24*time.Hour), now)
+}
+
+// backfillFrom is backfill with the minutes from from until now.
+func backfillFrom(t *testing.T, s *promserver.Server, from, now time.Time) {
+	t.Helper()
 	var in []promserver.LabelledSeries
 	for service, callers := range map[string]map[string]float64{
 		"checkout": {"web": 200, "mobile": 500},
@@ -95,7 +101,7 @@ func backfill(t *testing.T, s *promserver.Server, now time.Time) {
 			in = append(in, promserver.LabelledSeries{
 				Labels: map[string]string{"__name__": "rlc:enforcer_requests:rate1m", "service": service, "caller": caller, "procedure": "Get"},
 				Samples: func(yield func(int64, float64) bool) {
-					for at := now.Add(-28 * 24 * time.Hour); at.Before(now); at = at.Add(time.Minute) {
+					for at := from; at.Before(now); at = at.Add(time.Minute) {
 						if !yield(at.UnixMilli(), rate(at)) {
 							return
 						}

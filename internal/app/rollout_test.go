@@ -91,10 +91,16 @@ func telling(t *testing.T, o *owner, soak time.Duration, files rlc.Files) *app.A
 		}
 		return path
 	}
-	return open(t, t.TempDir(), files, func(c *config.Server) {
+	opened := time.Now().UTC().Truncate(time.Minute)
+	a := open(t, t.TempDir(), files, func(c *config.Server) {
+		c.Schedule = "0 0 29 2 *" // no run but those that are asked for
 		c.Rollout = config.Rollout{MinShadow: time.Second, Soak: soak}
 		c.Notify = config.Notify{WebhookFile: file("url", o.URL), SecretFile: file("secret", o.sign), Digest: time.Second}
 	})
+	// Nothing is lowered by samples that are older than two steps, however long it
+	// takes to come to it.
+	backfillFrom(t, a.Store, opened.Add(time.Minute), opened.Add(time.Hour))
+	return a
 }
 
 // elsewhere is what enforcers of other machines count.

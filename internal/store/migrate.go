@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -15,15 +14,16 @@ import (
 // row are one transaction, so that a killed migration leaves the version
 // before, and of two migrators one waits and then finds the work done.
 func (db *DB) migrate(ctx context.Context, steps []migrations.Migration) error {
-	prepare := func(tx *sql.Tx) error {
+	err := db.repeat(ctx, "prepare schema", func(tx *sql.Tx) error {
+		if db.engine.alone != "" { // IF NOT EXISTS loses races there
+			if _, err := tx.ExecContext(ctx, db.engine.alone); err != nil {
+				return err
+			}
+		}
 		_, err := tx.ExecContext(ctx, db.schema(`CREATE TABLE IF NOT EXISTS schema_versions (
 			version BIGINT PRIMARY KEY, name TEXT NOT NULL, applied BIGINT NOT NULL)`))
 		return err
-	}
-	err := db.repeat(ctx, "prepare schema", prepare)
-	if errors.Is(err, rlc.ErrConflict) { // PostgreSQL's IF NOT EXISTS loses races
-		err = db.repeat(ctx, "prepare schema", prepare)
-	}
+	})
 	if err != nil {
 		return err
 	}

@@ -63,6 +63,7 @@ func openPostgres(dsn string, steps []migrations.Migration) (*DB, error) {
 		now:       `CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)`,
 		isolation: sql.LevelReadCommitted,
 		patient:   `SET LOCAL statement_timeout = '10min'; SET LOCAL lock_timeout = '1min'`,
+		alone:     `SELECT pg_advisory_xact_lock(hashtextextended('rlc schema ' || current_schema(), 0))`,
 		// Text is compared byte by byte, as SQLite does, whatever the
 		// database's locale: lists have one order, and indexes serve it.
 		schema: func(sql string) string { return strings.ReplaceAll(sql, " TEXT", ` TEXT COLLATE "C"`) },

@@ -378,9 +378,15 @@ func TestAMigrationKilledAfterAnyStatementResumes(t *testing.T) {
 }
 
 func TestOfSeveralMigratorsAllButOneWait(t *testing.T) {
-	dsn := Postgres.DSN(t)
+	for range 3 { // each time in a schema that holds nothing
+		severalMigrate(t, Postgres.DSN(t))
+	}
+}
+
+func severalMigrate(t *testing.T, dsn string) {
+	t.Helper()
 	var wg sync.WaitGroup
-	errs := make([]error, 4)
+	errs := make([]error, 6)
 	for i := range errs {
 		wg.Go(func() {
 			db, err := Open(t.Context(), dsn)

@@ -47,6 +47,7 @@ type engine struct {
 	now       string                  // SQL for the database's clock in Unix microseconds
 	isolation sql.IsolationLevel      //
 	patient   string                  // SQL that allows a transaction to take minutes; ""
+	alone     string                  // SQL that keeps others out of making the schema's first table until a transaction ends; ""
 	schema    func(sql string) string // what a migration's text becomes; nil leaves it
 }
 
