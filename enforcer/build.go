@@ -21,7 +21,7 @@ type builder struct {
 }
 
 func (e *Enforcer) builder(l *loaded, s *active, attrs rlc.Attributes) *builder {
-	return &builder{e: e, l: l, s: s, attrs: attrs, told: e.conceal(s.service, attrs), r: &route{service: s, course: &course{}}}
+	return &builder{e: e, l: l, s: s, attrs: attrs, told: e.conceal(s.service, attrs), r: &route{course: &course{service: s}}}
 }
 
 // hit is a bucket that a request belongs to, with the counter's name.
@@ -68,7 +68,9 @@ func (e *Enforcer) build(l *loaded, s *active, attrs rlc.Attributes, look bool) 
 	b.class = classAlong(hits, s.identity(b.told, "caller"))
 	of := s.labels(r.quota, b.told)
 	if !look {
-		r.series = r.quota.counts.table.get(of)
+		table := &r.quota.counts.table
+		r.series = table.get(of)
+		r.now, r.other = r.series.now, r.series == &table.rest
 	}
 	quota := b.add(nil, hits[0])
 	r.strange = r.quota == &s.unmatched || len(r.noQuota) > 0 || s.identity(b.told, "caller") == ""
@@ -106,7 +108,7 @@ func (e *Enforcer) build(l *loaded, s *active, attrs rlc.Attributes, look bool) 
 	r.trips = e.deadline > 0 && r.live.trips()+r.asIf.trips() > 1
 	r.noted = r.strange || len(r.noQuota)+len(r.off)+len(r.caps) > 0
 	if !r.holds && r.overrides == nil {
-		r.alone = r.byLoop()
+		r.byLoop()
 	}
 	return r
 }

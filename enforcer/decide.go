@@ -154,10 +154,10 @@ func (e *Enforcer) answer(ctx context.Context, r *Request, d *Decision) {
 		}
 	}()
 	t = e.route(l, s, r)
-	if at.micros == 0 && t.alone.handle == nil {
+	if at.micros == 0 && t.alone == 0 {
 		at = e.exact()
 	}
-	if t.trips {
+	if t.alone == 0 && t.trips {
 		a := &allowance{Context: ctx, within: e.deadline}
 		defer a.end()
 		ctx = a
@@ -169,7 +169,7 @@ func (e *Enforcer) answer(ctx context.Context, r *Request, d *Decision) {
 func (e *Enforcer) decide(ctx context.Context, t *route, r *Request, at instant, d *Decision) {
 	cost := min(max(r.Cost, 1), rlc.MaxRate)
 	// Where overrides match, the loop does not decide alone.
-	if t.alone.handle != nil && !r.Peek && e.byRatio(t, cost, at, d) {
+	if t.alone != 0 && !r.Peek && e.byRatio(t, cost, at, d) {
 		return
 	}
 	if t.overrides != nil && t.overridden(d, at, r.Peek) {
@@ -225,16 +225,16 @@ func (e *Enforcer) route(l *loaded, s *active, r *Request) *route {
 		}
 		values = append(values, v)
 	}
-	h := l.routes.hash(s, values)
-	if t := l.routes.get(h, s, values); t != nil {
+	id := l.routes.identify(s, values)
+	if t := l.routes.get(id); t != nil {
 		return t
 	}
-	return e.newRoute(l, s, r, values, h)
+	return e.newRoute(l, s, r, values, id)
 }
 
 // newRoute finds a route by matching and caches it, but for one that only
 // looks.
-func (e *Enforcer) newRoute(l *loaded, s *active, r *Request, values []string, h uint64) *route {
+func (e *Enforcer) newRoute(l *loaded, s *active, r *Request, values []string, id identity) *route {
 	attrs := make(rlc.Attributes, len(values))
 	for i, name := range s.attrs {
 		values[i] = strings.Clone(values[i]) // of a buffer that is not ours to hold
@@ -243,8 +243,7 @@ func (e *Enforcer) newRoute(l *loaded, s *active, r *Request, values []string, h
 		}
 	}
 	t := e.build(l, s, attrs, r.Peek)
-	t.hash = h
-	t.setValues(slices.Clone(values))
+	t.id, t.values = id, slices.Clone(values)
 	if !r.Peek {
 		l.routes.put(t)
 	}
@@ -298,7 +297,7 @@ func (e *Enforcer) count(t *route, o Outcome, live, asIf *verdict, at instant, c
 
 // count is count without what each bucket said.
 func (t *route) count(o Outcome, second int64) {
-	if n := t.series.count(o, second); t.series == &t.quota.counts.table.rest {
+	if n := t.add(o, second); t.other {
 		t.see(n)
 	}
 	if !t.noted {

@@ -345,7 +345,7 @@ func (e *Enforcer) adopt(c *compiled, confirmed time.Time) {
 	for _, s := range l.services {
 		l.initialise(s.service)
 	}
-	e.loaded.Store(l)
+	e.putInForce(l)
 	e.memory.Keep(func(space string) bool {
 		return spaces[space] || strings.HasPrefix(strings.TrimPrefix(space, asIfPrefix), overrideSpace)
 	})

@@ -94,7 +94,7 @@ func (e *Enforcer) rank() {
 func (e *Enforcer) busy(l *loaded) map[*counts]map[labels]uint64 {
 	out := map[*counts]map[labels]uint64{}
 	l.routes.each(func(r *route) {
-		n := r.seen.Swap(0)
+		n := uint64(r.seen.Swap(0))
 		if n == 0 {
 			return
 		}

@@ -88,7 +88,14 @@ func (e *Enforcer) current(now time.Time) *loaded {
 // changed. The caller holds the lock.
 func (e *Enforcer) renew(now time.Time) {
 	if l := e.loaded.Load(); l != nil {
-		e.loaded.Store(e.assemble(l.compiled, now))
+		e.putInForce(e.assemble(l.compiled, now))
+	}
+}
+
+// putInForce puts l in force in place of what was.
+func (e *Enforcer) putInForce(l *loaded) {
+	if was := e.loaded.Swap(l); was != nil {
+		was.routes.end()
 	}
 }
 

@@ -2,6 +2,7 @@ package enforcer
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -103,61 +104,80 @@ func (e *Enforcer) byHead(w *world, st *stage, heads int) Set {
 	return l.set
 }
 
-// alone is what a decision needs where the loop decides alone: there is one
-// world, of one stage, and the quota bucket has a part in it. The zero value
-// says that it does not.
-type alone struct {
-	handle  *loop.Handle
-	limit   *rlc.Limit // the quota bucket's
-	cost    int64
-	class   loop.Class
-	enforce bool // the world is the live one
-}
-
-// byLoop finds out whether the loop decides alone.
-func (t *route) byLoop() alone {
+// byLoop finds out whether the loop decides alone: there is one world, of one stage,
+// and the quota bucket has a part in it.
+func (t *route) byLoop() {
 	w, enforce := &t.live, true
 	if len(w.parts) == 0 {
 		w, enforce = &t.asIf, false
 	} else if len(t.asIf.parts) > 0 {
-		return alone{}
+		return
 	}
 	if len(w.stages) != 1 || len(w.slots) > 0 || w.metered || w.stages[0].ratio == nil || w.parts[0].bucket != t.quota {
-		return alone{}
+		return
 	}
 	st := &w.stages[0]
-	return alone{st.ratio.handle, w.parts[0].limit, st.cost, st.ratio.class, enforce}
+	if st.cost > math.MaxUint8 {
+		return
+	}
+	t.alone, t.enforce, t.limit = uint8(st.cost), enforce, w.parts[0].limit
+	t.handle, t.class = st.ratio.handle, st.ratio.class
+}
+
+// open lets a route that is cached decide by itself, where the loop does alone.
+func (t *route) open() {
+	if t.alone != 0 {
+		t.handle.Open(&t.lane, t.class)
+	}
+}
+
+// close gives back what the route has counted for the loop.
+func (t *route) close() {
+	if t.alone != 0 {
+		t.handle.Close(&t.lane)
+	}
 }
 
 // byRatio decides, charges and counts a request that the loop decides alone. It
 // does nothing and reports false where the loop has said nothing yet.
 func (e *Enforcer) byRatio(t *route, cost int64, at instant, d *Decision) bool {
-	a := &t.alone
-	room := a.handle.Room()
-	if room < 0 {
-		return false
-	}
-	t.series.enter(Admit.index(), at.second) // reads it from memory while the handle is being read
-	if a.handle.Local() {
-		t.quota.counts.fallbacks[byLoop].Add(1)
-	}
-	by := a.handle.Draw(a.class, uint64(cost*a.cost))
-	if by == loop.Admitted {
-		d.Bucket, d.Key = t.quota.Name, t.key
-		d.Limit, d.Remaining = a.limit, room
-		if a.enforce {
-			// Field by field: a copy of the whole would wait for the fields.
-			s := &d.Enforced
-			s.Bucket, s.Key, s.Limit, s.Remaining = t.quota.Name, t.key, a.limit, room
-		}
-		t.count(Admit, at.second)
-		if t.noted {
-			for _, b := range t.caps {
-				b.counts.outcomes[Admit.index()].Add(1)
+	n := uint64(cost) * uint64(t.alone)
+	t.enter(Admit, at.second) // reads it from memory while the route is being written
+	draw, admitted := t.lane.Take(n)
+	room := t.lane.Room()
+	if !admitted {
+		if draw == 0 {
+			if room = t.handle.Room(); room < 0 {
+				return false
+			}
+			if t.handle.Local() {
+				t.quota.counts.fallbacks[byLoop].Add(1)
 			}
 		}
-		return true
+		if by := t.handle.Answer(t.class, n, draw); by != loop.Admitted {
+			e.refuseByRatio(t, by, cost, at, d)
+			return true
+		}
 	}
+	d.Bucket, d.Key = t.quota.Name, t.key
+	d.Limit, d.Remaining = t.limit, room
+	if t.enforce {
+		// Field by field: a copy of the whole would wait for the fields.
+		s := &d.Enforced
+		s.Bucket, s.Key, s.Limit, s.Remaining = t.quota.Name, t.key, t.limit, room
+	}
+	t.count(Admit, at.second)
+	if t.noted {
+		for _, b := range t.caps {
+			b.counts.outcomes[Admit.index()].Add(1)
+		}
+	}
+	return true
+}
+
+// refuseByRatio answers and counts a request that the bucket at position by of the
+// path refuses.
+func (e *Enforcer) refuseByRatio(t *route, by int, cost int64, at instant, d *Decision) {
 	var both [2]verdict
 	live, asIf := &both[0], &both[0]
 	if len(t.live.parts) == 0 {
@@ -166,7 +186,6 @@ func (e *Enforcer) byRatio(t *route, cost int64, at instant, d *Decision) bool {
 	asIf.Add(by, gcra.Verdict{Wait: retryRatio})
 	t.answer(d, live, asIf)
 	e.count(t, d.Outcome, live, asIf, at, cost)
-	return true
 }
 
 // loopSilent is from when on people should know that the loop is away: by then its

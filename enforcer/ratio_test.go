@@ -87,6 +87,24 @@ func TestTheLoopDecidesOnceItHasSpoken(t *testing.T) {
 	}
 }
 
+// What routes have counted for the loop outlives them: a snapshot, an override and a
+// ranking drop them all.
+func TestWhatRoutesCountedForTheLoopOutlivesThem(t *testing.T) {
+	body := "defaults: {mode: enforce}\nbuckets:\n" + ratioBucket
+	e, c := onLoop(t, body)
+	ask(e, 1, "s", search)
+	c.Apply(told(1, map[string]float64{ratioName: 1}), 0)
+	for i := range 6 { // more than a handle has lanes
+		ask(e, 100, "s", search)
+		load(t, e, snap(uint64(i+2), policy("s", body)))
+	}
+	ask(e, 50, "s", search)
+	report, _ := c.Tick(time.Second)
+	if len(report.Paths) != 1 || report.Paths[0].Offered[loop.Normal] != 651 {
+		t.Errorf("reported %+v, want all 651 requests", report.Paths)
+	}
+}
+
 func TestAPeekAtARatioLeavesNoTrace(t *testing.T) {
 	e, c := onLoop(t, "defaults: {mode: enforce}\nbuckets:\n"+ratioBucket)
 	for range 100 {

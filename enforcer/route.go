@@ -2,11 +2,11 @@ package enforcer
 
 import (
 	"hash/maphash"
-	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/enforcer/loop"
 )
 
 // route is where requests with the same attribute values go: the buckets that
@@ -19,33 +19,29 @@ import (
 // an enforcing one decides, and a trace replayed in shadow has as many virtual
 // drops as it has drops once everything enforces.
 type route struct {
-	// What most decisions read stands in two cache lines that lie side by side.
-	service *active
-	quota   *bucket          // the quota bucket, or service.unmatched
-	key     rlc.Key          // sensitive values are hashed
-	series  *series          // nil for a route that only looks
-	alone   alone            // where the loop decides alone
-	noted   bool             // something is counted beside series
-	long    bool             // the values are not in text
-	sizes   [fewValues]uint8 // of the values in text
-	text    [textSize]byte   // the values of service.attrs, one after another
-	seen    atomic.Uint64    // requests counted under Other since the last ranking
-
+	// What most decisions read is one cache line.
+	lane    loop.Lane     // where the loop decides alone
+	alone   uint8         // what its draws cost there, and 0 elsewhere; see byLoop
+	enforce bool          // it decides in the live world
+	noted   bool          // something is counted beside series
+	other   bool          // series is that of the rest
+	seen    atomic.Uint32 // requests counted there since the last ranking
+	quota   *bucket       // the quota bucket, or service.unmatched
+	key     rlc.Key       // sensitive values are hashed
+	limit   *rlc.Limit    // the quota bucket's, where the loop decides alone
+	now     *cells        // of series
 	*course
 }
 
-// How many values stand in a route itself, and their bytes. They make it two
-// cache lines long.
-const (
-	fewValues = 4
-	textSize  = 42 // 128 bytes in all
-)
-
 // course is the rest of a route.
 type course struct {
-	hash       uint64   // of service and values
-	values     []string // of service.attrs
-	strange    bool     // without a bucket, a caller or a quota: the identity breaker's
+	id         identity
+	service    *active
+	values     []string     // of service.attrs
+	series     *series      // nil for a route that only looks
+	handle     *loop.Handle // where the loop decides alone
+	class      loop.Class   // of its draws
+	strange    bool         // without a bucket, a caller or a quota: the identity breaker's
 	noQuota    []*counts
 	caps       []*bucket   // every cap that matches and is not turned off, and limit overrides
 	off        []*counts   // buckets that a panic turned off
@@ -55,6 +51,20 @@ type course struct {
 	costHeader string
 	live       world
 	asIf       world // empty where it would always say the same as live
+}
+
+// add counts a request in its series. It returns bits that tell one request of a
+// second from the next.
+func (t *route) add(o Outcome, second int64) uint64 {
+	t.enter(o, second)
+	return t.now[o.index()].Add(1)
+}
+
+// enter begins a second of the series, if it is a new one to an outcome.
+func (t *route) enter(o Outcome, second int64) {
+	if t.now.behind(o.index(), second) {
+		t.series.turn(second)
+	}
 }
 
 // Beyond seenExactly, one request of seenSample in the mean is seen for all: a
@@ -72,40 +82,6 @@ func (t *route) see(n uint64) {
 	case n*0x9E3779B97F4A7C15>>32%seenSample == 0:
 		t.seen.Add(seenSample)
 	}
-}
-
-// setValues makes the route that of requests with these attribute values. The
-// slice is kept.
-func (t *route) setValues(values []string) {
-	t.values = values
-	at := 0
-	for i, v := range values {
-		if i == fewValues || at+len(v) > textSize {
-			t.long = true
-			return
-		}
-		t.sizes[i] = uint8(len(v))
-		at += copy(t.text[at:], v)
-	}
-}
-
-// is reports whether the route is that of a service's requests with these
-// attribute values.
-func (t *route) is(s *active, values []string) bool {
-	if t.service != s {
-		return false
-	}
-	if t.long {
-		return slices.Equal(t.values, values)
-	}
-	rest := t.text[:]
-	for i, v := range values {
-		if n := int(t.sizes[i&(fewValues-1)]); n != len(v) || string(rest[:n]) != v {
-			return false
-		}
-		rest = rest[len(v):]
-	}
-	return true
 }
 
 // asIfPrefix sets the counters of the world in which all enforce apart. No
@@ -135,12 +111,28 @@ const (
 // routes is the cache. It is empty and ready for use after init. Finding takes
 // no lock.
 type routes struct {
-	seed   maphash.Seed
+	seeds  [2]maphash.Seed
 	places atomic.Pointer[places]
 
-	mu   sync.Mutex
-	held int
+	mu    sync.Mutex
+	held  int
+	ended bool
 }
+
+// identity tells a route from all others: two independent hashes of 64 bits, with
+// secret seeds, of the service and of the values that its decisions depend on. A
+// request with other values is taken for it once in 2⁶⁴ looks.
+type identity struct {
+	at   uint64 // where it stands
+	mark uint64 // firstMark or more
+}
+
+// What a place's mark is where it is no route's.
+const (
+	freeMark   = 0
+	changeMark = 1 // another route takes the place
+	firstMark  = 2
+)
 
 // places is an open hash table; its length is a power of two. A place once
 // taken stays so, so that a search may end at a free one.
@@ -148,23 +140,33 @@ type places []spot
 
 // spot is a place. A search that passes over a route does not touch it.
 type spot struct {
-	hash  atomic.Uint64 // of the route, written after it; 0: free
+	mark  atomic.Uint64 // of the route
 	route atomic.Pointer[route]
 }
 
 func (s *spot) set(r *route) {
+	s.mark.Store(changeMark)
 	s.route.Store(r)
-	s.hash.Store(r.hash)
+	s.mark.Store(r.id.mark)
 }
 
-func (p places) at(h uint64, probe int) *spot {
-	return &p[(h+uint64(probe))&uint64(len(p)-1)]
+// of is the route where it is mark's. Between two looks at the mark no other took
+// the place.
+func (s *spot) of(mark uint64) *route {
+	if r := s.route.Load(); s.mark.Load() == mark {
+		return r
+	}
+	return nil
+}
+
+func (p places) at(id identity, probe int) *spot {
+	return &p[(id.at+uint64(probe))&uint64(len(p)-1)]
 }
 
 // add puts a route into a free place and reports whether there was one.
 func (p places) add(r *route) bool {
 	for i := range routeProbes {
-		if at := p.at(r.hash, i); at.hash.Load() == 0 {
+		if at := p.at(r.id, i); at.mark.Load() == freeMark {
 			at.set(r)
 			return true
 		}
@@ -172,33 +174,39 @@ func (p places) add(r *route) bool {
 	return false
 }
 
-func (c *routes) init() { c.seed = maphash.MakeSeed() }
+func (c *routes) init() { c.seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()} }
 
-// hash mixes the service and the values that its decisions depend on. It is never
-// 0.
-func (c *routes) hash(s *active, values []string) uint64 {
-	h := s.salt
+// identify hashes the service and the values.
+func (c *routes) identify(s *active, values []string) identity {
+	id := identity{s.salt, s.salt}
 	for _, v := range values {
-		h = (h ^ maphash.String(c.seed, v)) * 0x9E3779B97F4A7C15
-		h ^= h >> 32
+		id.at = step(id.at, maphash.String(c.seeds[0], v))
 	}
-	return max(h, 1)
+	// While memory is asked for the place.
+	for _, v := range values {
+		id.mark = step(id.mark, maphash.String(c.seeds[1], v))
+	}
+	id.mark = max(id.mark, firstMark)
+	return id
+}
+
+func step(h, v uint64) uint64 {
+	h = (h ^ v) * 0x9E3779B97F4A7C15
+	return h ^ h>>32
 }
 
 // get finds a cached route, or nil.
-func (c *routes) get(h uint64, s *active, values []string) *route {
+func (c *routes) get(id identity) *route {
 	all := c.places.Load()
 	if all == nil {
 		return nil
 	}
 	for i := range routeProbes {
-		at := all.at(h, i)
-		switch at.hash.Load() {
-		case h:
-			if r := at.route.Load(); r.is(s, values) {
-				return r
-			}
-		case 0:
+		at := all.at(id, i)
+		switch at.mark.Load() {
+		case id.mark:
+			return at.of(id.mark)
+		case freeMark:
 			return nil
 		}
 	}
@@ -210,13 +218,19 @@ func (c *routes) get(h uint64, s *active, values []string) *route {
 func (c *routes) put(r *route) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.ended || c.get(r.id) != nil {
+		return
+	}
+	r.open()
 	all := c.places.Load()
 	if all == nil || c.held > len(*all)*3/4 && len(*all) < routesMost {
 		all = c.grow(all)
 	}
 	for !all.add(r) {
 		if len(*all) >= routesMost {
-			all.at(r.hash, int(r.hash>>32%routeProbes)).set(r)
+			at := all.at(r.id, int(r.id.mark%routeProbes))
+			at.route.Load().close()
+			at.set(r)
 			return
 		}
 		all = c.grow(all)
@@ -234,8 +248,12 @@ func (c *routes) grow(from *places) *places {
 	to := make(places, 2*len(*from))
 	c.held = 0
 	for i := range *from {
-		if r := (*from)[i].route.Load(); r != nil && to.add(r) {
+		switch r := (*from)[i].route.Load(); {
+		case r == nil:
+		case to.add(r):
 			c.held++
+		default:
+			r.close()
 		}
 	}
 	c.places.Store(&to)
@@ -243,11 +261,18 @@ func (c *routes) grow(from *places) *places {
 }
 
 // clear drops every route.
-func (c *routes) clear() {
+func (c *routes) clear() { c.drop(false) }
+
+// end drops every route, and those to come: something else is in force.
+func (c *routes) end() { c.drop(true) }
+
+func (c *routes) drop(ended bool) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = c.ended || ended
+	c.each((*route).close)
 	c.places.Store(nil)
 	c.held = 0
-	c.mu.Unlock()
 }
 
 // each calls f with every cached route.

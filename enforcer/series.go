@@ -56,9 +56,7 @@ type series struct {
 	ranked uint64 // total when the table was ranked last; the table's lock
 }
 
-// count counts a request. It returns bits that tell one request of a second from
-// the next.
-func (s *series) count(o Outcome, second int64) uint64 { return s.add(o.index(), second) }
+func (s *series) count(o Outcome, second int64) { s.add(o.index(), second) }
 
 func (s *series) total() (n uint64) {
 	for _, of := range s.totals() {
@@ -75,6 +73,7 @@ type table struct {
 	max  int
 	set  map[labels]*series
 	gone uint64 // what series have counted that lost their place
+	free []cells
 }
 
 // total is how many requests the bucket has counted.
@@ -108,9 +107,35 @@ func (t *table) get(l labels) *series {
 	if t.set == nil {
 		t.set = map[labels]*series{}
 	}
-	s = &series{labels: l}
+	s = t.make(l)
 	t.set[l] = s
 	return s
+}
+
+// make makes a series. The first ones of a bucket count each in a cache line of its
+// own, so that processors which count busy callers do not wait for each other; of
+// many, the counts stand close together. The caller holds the lock.
+func (t *table) make(l labels) *series {
+	if len(t.set) < 64 {
+		return newSeries(l)
+	}
+	if len(t.free) == 0 {
+		t.free = make([]cells, 64)
+	}
+	s := &series{labels: l, peak: peak{now: &t.free[0]}}
+	t.free = t.free[1:]
+	return s
+}
+
+func newSeries(l labels) *series { return &series{labels: l, peak: peak{now: newCells()}} }
+
+// newCells are in a cache line of their own.
+func newCells() *cells {
+	line := new(struct {
+		cells
+		_ [64 - outcomes*8]byte
+	})
+	return &line.cells
 }
 
 // resize sets the bound. Series above it stay: a counter that vanishes and
@@ -174,7 +199,7 @@ func (t *table) rank(busy map[labels]uint64) bool {
 		}
 		t.gone += have[i].series.total()
 		delete(t.set, have[i].series.labels)
-		t.set[want[i]] = &series{labels: want[i]}
+		t.set[want[i]] = newSeries(want[i])
 		changed = true
 	}
 	return changed
@@ -218,34 +243,38 @@ type counts struct {
 }
 
 func newCounts(service, bucket string, role rlc.Role) *counts {
-	return &counts{service: service, bucket: bucket, role: role, table: table{rest: series{labels: labels{Other, Other}}}}
+	return &counts{service: service, bucket: bucket, role: role, table: table{rest: series{labels: labels{Other, Other}, peak: peak{now: newCells()}}}}
+}
+
+// cells count the newest second by outcome: the second in the upper half, its count in
+// the lower.
+type cells [outcomes]atomic.Uint64
+
+// behind reports whether a second is a new one to the cell of an outcome. Each is
+// asked for itself: turn goes from one to the next, in any order.
+func (c *cells) behind(outcome int, second int64) bool {
+	return int64(c[outcome].Load()>>32) < second
 }
 
 // peak counts requests by outcome, and finds the highest one-second count of
 // each clock minute. A request costs one atomic step, for both.
 type peak struct {
-	now [outcomes]atomic.Uint64 // the second in the upper half, its count in the lower
+	now *cells
 
 	mu                  sync.Mutex
-	second              int64            // of all counters in now
+	second              int64            // of all cells
 	before              [outcomes]uint64 // counted in the seconds that are over
 	minute, last        int64            // clock minutes since 1970
 	highest, highInLast uint32
 }
 
-// add counts a request in its second (since 1970), and returns that second and
-// its count. A late one counts in the newest second.
-func (p *peak) add(outcome int, second int64) uint64 {
-	p.enter(outcome, second)
-	return p.now[outcome].Add(1)
-}
-
-// enter begins a second, if it is a new one to the counter of an outcome. Each is
-// asked for itself: turn goes from one to the next, in any order.
-func (p *peak) enter(outcome int, second int64) {
-	if int64(p.now[outcome].Load()>>32) < second {
+// add counts a request in its second (since 1970). A late one counts in the newest
+// second.
+func (p *peak) add(outcome int, second int64) {
+	if p.now.behind(outcome, second) {
 		p.turn(second)
 	}
+	p.now[outcome].Add(1)
 }
 
 // turn ends the second that was the newest, of all outcomes.

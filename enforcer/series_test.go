@@ -7,15 +7,19 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/enforcer/loop"
 	"pgregory.net/rapid"
 )
 
 func newTable(most int) *table {
-	return &table{max: most, rest: series{labels: labels{Other, Other}}}
+	t := &newCounts("s", "b", rlc.QuotaRole).table
+	t.max = most
+	return t
 }
 
 func TestThePeakIsTheHighestSecondOfTheLastClosedMinute(t *testing.T) {
-	var p peak
+	p := newSeries(labels{})
 	add := func(second int64, n int) {
 		for range n {
 			p.add(n%outcomes, second)
@@ -49,7 +53,7 @@ func TestThePeakIsTheHighestSecondOfTheLastClosedMinute(t *testing.T) {
 
 func TestThePeakCountsEveryRequestOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var p peak
+		p := newSeries(labels{})
 		bySecond := map[int64]uint32{}
 		at := int64(6000)
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
@@ -80,11 +84,12 @@ func TestARequestNeverCountsInASecondThatIsBeingTurned(t *testing.T) {
 	const old, second = 100, 101
 	for turned := range 1 << outcomes {
 		for outcome := range outcomes {
-			p := peak{second: old}
+			p := newSeries(labels{})
+			p.second = old
 			for i := range p.now {
 				p.now[i].Store(uint64(old+turned>>i&1) << 32)
 			}
-			p.enter(outcome, second)
+			(&route{now: p.now, course: &course{series: p}}).enter(outcomeNames[outcome], second)
 			want := [2]int64{second, second}
 			if turned>>outcome&1 == 1 {
 				want[1] = old // this one had turned: nothing is waited for
@@ -171,7 +176,7 @@ func TestRoutesAreBoundedAndFoundAgain(t *testing.T) {
 	}
 	first(Admit)
 	for i := range uint64(2 * routesMost) {
-		l.routes.put(&route{course: &course{hash: max(i*0x9E3779B97F4A7C15, 1)}})
+		l.routes.put(&route{course: &course{id: identity{i * 0x9E3779B97F4A7C15, i + firstMark}}})
 	}
 	n := 0
 	l.routes.each(func(*route) { n++ })
@@ -191,17 +196,15 @@ func TestRoutesAreFoundAfterFewPlaces(t *testing.T) {
 	const n = 10_000
 	all := make([]*route, n)
 	for i := range all {
-		values := []string{fmt.Sprint("caller-", i)}
-		all[i] = &route{service: s, course: &course{hash: c.hash(s, values)}}
-		all[i].setValues(values)
+		all[i] = &route{course: &course{id: c.identify(s, []string{fmt.Sprint("caller-", i)})}}
 		c.put(all[i])
 	}
 	searched, places := 0, *c.places.Load()
 	for i, r := range all {
-		if c.get(r.hash, s, r.values) != r {
+		if c.get(r.id) != r {
 			t.Fatalf("route %d is lost", i)
 		}
-		for probe := 0; places.at(r.hash, probe).route.Load() != r; probe++ {
+		for probe := 0; places.at(r.id, probe).route.Load() != r; probe++ {
 			searched++
 		}
 		searched++
@@ -216,7 +219,7 @@ func TestRoutesAreFoundAfterFewPlaces(t *testing.T) {
 		if places := c.places.Load(); i == 16_384*3/4+1 && len(*places) != 16_384 {
 			t.Errorf("%d routes in %d places, want 16,384", i, len(*places))
 		}
-		c.put(&route{course: &course{hash: (i + 1) * 0x9E3779B97F4A7C15}})
+		c.put(&route{course: &course{id: identity{i * 0x9E3779B97F4A7C15, i + firstMark}}})
 	}
 	if places := c.places.Load(); len(*places) != 32_768 {
 		t.Errorf("one route more in %d places, want 32,768", len(*places))
@@ -226,18 +229,17 @@ func TestRoutesAreFoundAfterFewPlaces(t *testing.T) {
 // No route is forgotten before the cache is as large as it may be.
 func TestNoRouteIsLostWhileTheCacheGrows(t *testing.T) {
 	var c routes
-	s := &active{service: &service{}}
 	var all []*route
 	for size := 0; size < routesMost; {
 		h := uint64(len(all)+1) * 0x9E3779B97F4A7C15 // as chance would have it, the same in each run
 		h = (h ^ h>>32) * 0xD6E8FEB86659FD93
-		r := &route{service: s, course: &course{hash: h ^ h>>32}}
+		r := &route{course: &course{id: identity{h ^ h>>32, h | firstMark}}}
 		c.put(r)
 		all = append(all, r)
 		if places := len(*c.places.Load()); places != size {
 			size = places
 			for i, r := range all {
-				if c.get(r.hash, s, nil) != r {
+				if c.get(r.id) != r {
 					t.Fatalf("of %d routes number %d is lost in %d places", len(all), i, places)
 				}
 			}
@@ -248,30 +250,104 @@ func TestNoRouteIsLostWhileTheCacheGrows(t *testing.T) {
 	}
 }
 
-// A route is a pair of cache lines, which processors fetch together; names that
-// do not fit are found all the same.
-func TestARouteIsTwoCacheLines(t *testing.T) {
-	if size := reflect.TypeFor[route]().Size(); size != 128 {
-		t.Errorf("%d bytes, want 128", size)
+// What a decision reads of a route stands in one cache line.
+func TestARouteIsACacheLine(t *testing.T) {
+	if size := reflect.TypeFor[route]().Size(); size != 64 {
+		t.Errorf("%d bytes, want 64", size)
 	}
-	s := &active{service: &service{}}
-	short, exact, long := "a", strings.Repeat("b", textSize-1), strings.Repeat("c", textSize+1)
-	var all [][]string
-	for _, first := range []string{"", short, exact, long} {
-		for _, second := range []string{"", short, exact, long} {
-			all = append(all, []string{first, second}, []string{first, second, "", "x", "y"})
-		}
+	if size := reflect.TypeFor[spot]().Size(); size != 16 {
+		t.Errorf("%d bytes a place, want 16", size)
 	}
-	for i, values := range all {
-		r := &route{service: s, course: &course{}}
-		r.setValues(values)
-		for j, other := range all {
-			if len(values) == len(other) && r.is(s, other) != (i == j) {
-				t.Errorf("%q is taken for %q: %v", other, values, i != j)
+}
+
+// Routes are told apart by service, by values, and by which value stands where.
+func TestRoutesOfOtherValuesAreOthers(t *testing.T) {
+	var c routes
+	c.init()
+	long := strings.Repeat("c", maxValue)
+	seen := map[identity]string{}
+	for _, s := range []*active{{salt: 1}, {salt: 2}} {
+		for _, first := range []string{"", "a", "b", long} {
+			for _, values := range [][]string{{first}, {first, ""}, {first, "a"}, {first, "b"}, {first, long}, {first + "a", ""}} {
+				id, name := c.identify(s, values), fmt.Sprintf("%d %q", s.salt, values)
+				if id != c.identify(s, values) {
+					t.Errorf("%.40s has two identities", name)
+				}
+				if was, ok := seen[id]; ok && was != name {
+					t.Errorf("%.40s is taken for %.40s", name, was)
+				}
+				seen[id] = name
 			}
 		}
-		if r.is(&active{}, values) {
-			t.Errorf("%q of another service is taken for this one's", values)
+	}
+}
+
+// Whoever found a mark gets that mark's route or none, when another takes the place
+// meanwhile.
+func TestAPlaceThatChangesHandsGivesNoOthersRoute(t *testing.T) {
+	first := &route{course: &course{id: identity{mark: firstMark}}}
+	second := &route{course: &course{id: identity{mark: firstMark + 1}}}
+	var s spot
+	s.set(first)
+	s.mark.Store(changeMark) // as far as set has come
+	s.route.Store(second)
+	if s.of(firstMark) != nil {
+		t.Error("another's route")
+	}
+	s.set(second)
+	if s.of(firstMark) != nil || s.of(firstMark+1) != second {
+		t.Error("not the route of the mark that stands")
+	}
+}
+
+// Two requests may find out the same route at once; one of them is cached.
+func TestARouteIsCachedOnce(t *testing.T) {
+	var c routes
+	c.init()
+	id := identity{1, firstMark}
+	first := &route{course: &course{id: id}}
+	c.put(first)
+	c.put(&route{course: &course{id: id}})
+	n := 0
+	c.each(func(*route) { n++ })
+	if n != 1 || c.get(id) != first {
+		t.Errorf("%d routes", n)
+	}
+}
+
+// Routes that something newer has replaced keep no lane of the loop from those that
+// decide now, nor do those that are cached too late.
+func TestRoutesThatAreReplacedGiveTheirLanesBack(t *testing.T) {
+	const body = "buckets:\n  - {name: callers, each: [caller], algorithm: drop_ratio, limit: {rate: 100, burst: 10}}\n"
+	c := loop.NewClient(loop.ClientConfig{Node: "n"})
+	e, err := New(Config{Name: "e", Loop: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func() (n int) {
+		e.loaded.Load().routes.each(func(r *route) {
+			if draw, _ := r.lane.Take(0); draw != 0 {
+				n++
+			}
+		})
+		return n
+	}
+	for i := range uint64(10) {
+		if err := e.Load(snapshotOf(1+i, body)); err != nil {
+			t.Fatal(err)
+		}
+		old := e.loaded.Load()
+		e.Decide(Request{Service: "s", Caller: "a"})
+		c.Apply(loop.Directives{Epoch: 1, Seq: 1 + i, List: []loop.Directive{{Bucket: asIfPrefix + "s\x00callers\x00callers/caller=a", Limit: 100, Keep: loop.Keep{1, 1, 1}}}}, 0)
+		if n := open(); n != 1 {
+			t.Fatalf("snapshot %d: %d open lanes, want 1", 1+i, n)
+		}
+		e.renew(e.now())
+		var late *route
+		e.Decide(Request{Service: "s", Caller: "a"})
+		e.loaded.Load().routes.each(func(r *route) { late = r })
+		if old.routes.put(late); old.routes.get(late.id) != nil {
+			t.Fatal("a route is cached where nothing is in force any more")
 		}
 	}
 }
@@ -319,14 +395,17 @@ func TestDecisionsAndReloadsRunSideBySide(t *testing.T) {
 // What is seen of a route among the rest is exact while it is little, and close
 // where it is sampled, also when callers take turns.
 func TestBusyRoutesAreSeenForWhatTheyAre(t *testing.T) {
-	var rest series
-	quiet, routes := &route{}, make([]route, 8)
+	rest := newSeries(labels{})
+	quiet, routes := &route{course: &course{series: rest}, now: rest.now}, make([]route, 8)
+	for i := range routes {
+		routes[i] = route{course: &course{series: rest}, now: rest.now}
+	}
 	for i := range 80_000 {
 		r := &routes[i%len(routes)]
 		if i%2000 == 0 {
 			r = quiet
 		}
-		r.see(rest.count(Admit, 1))
+		r.see(r.add(Admit, 1))
 	}
 	if got := quiet.seen.Load(); got != 40 {
 		t.Errorf("40 requests, seen as %d", got)

@@ -32,6 +32,7 @@ type handleDetails struct {
 	dropped []atomic.Uint64           // requests per position
 	parked  atomic.Bool               // not reported; the next request makes it so
 	heads   atomic.Int64              // see Heads
+	lanes   []opened
 	report  reporting
 }
 
@@ -64,6 +65,7 @@ func newHandle(c *Client, p Path, chain *[]*bucket) *Handle {
 func (h *Handle) widen(n int) {
 	stride := (Classes + len(h.path) + perLine - 1) / perLine * perLine
 	h.wide.Store(&stripes{counts: make([]atomic.Uint64, stride*n), stride: uint64(stride), mask: uint64(n - 1)})
+	h.setLanes()
 }
 
 func (h *Handle) buckets() []*bucket { return *h.chain.Load() }
@@ -84,7 +86,7 @@ func (h *Handle) Draw(c Class, n uint64) int {
 	if h.wide.Load() != nil {
 		return h.Take(c, n, rand.Uint64())
 	}
-	draw := mix(uint64(h.seed)<<32 + uint64(c)<<24 + h.own[c].Add(n)*0x9E3779B97F4A7C15)
+	draw := mix(uint64(h.seed)<<32 + uint64(c)<<24 + h.own[c].Add(n)*golden)
 	if uint32(draw>>32) < h.keep[c].Load() {
 		return Admitted
 	}
@@ -217,10 +219,14 @@ func (h *Handle) refuse(c Class, n, draw uint64) int {
 	return by
 }
 
-// read sums what was counted into offered and dropped.
+// read sums what was counted into offered and dropped. The caller holds the
+// client's lock.
 func (h *Handle) read(offered *[Classes]uint64, dropped []uint64) {
 	for c := range offered {
 		offered[c] = h.own[c].Load()
+	}
+	for _, o := range h.lanes {
+		offered[o.class] += o.lane.own.Load() - o.began
 	}
 	for i := range dropped {
 		dropped[i] = h.dropped[i].Load()
@@ -240,8 +246,10 @@ func (h *Handle) read(offered *[Classes]uint64, dropped []uint64) {
 	}
 }
 
-// set computes the thresholds from the buckets' shares.
+// set computes the thresholds from the buckets' shares. The caller holds the
+// client's lock.
 func (h *Handle) set() {
+	defer h.setLanes()
 	chain := h.buckets()
 	room := int64(unknown)
 	if len(chain) > 0 {
