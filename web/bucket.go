@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/policies"
+	"github.com/openrlc/rlc/quotafile"
 	"github.com/openrlc/rlc/web/ui"
 )
 
@@ -80,6 +82,11 @@ func (s *server) keysPage(v *visit, t *truth, name string, rows []row, seen coun
 	return s.render(v, http.StatusOK, ui.BucketPage(f, view))
 }
 
+// policyPlace is the file and line of a bucket in the config repository.
+func policyPlace(service string, line int) string {
+	return fmt.Sprintf("%s:%d", quotafile.PolicyPath(service), line)
+}
+
 func (s *server) bucketHead(t *truth, r *row) ui.Head {
 	h := ui.Head{Parent: ui.Link{Text: t.name, URL: serviceURL(t.name)}, Title: quotaName(r.name, r.key), Margin: "Bucket"}
 	switch {
@@ -121,7 +128,7 @@ func (s *server) bucketHead(t *truth, r *row) ui.Head {
 		h.Chips = append(h.Chips, ui.Chip{Mode: "held", Text: "policy not read"})
 		h.Facts = append(h.Facts, ui.Link{Text: "as live, snapshot " + t.live.String()})
 	} else if r.bucket.Line > 0 {
-		h.Facts = append(h.Facts, ui.Link{Text: fmt.Sprintf("policy.yaml:%d", r.bucket.Line)})
+		h.Facts = append(h.Facts, ui.Link{Text: policyPlace(t.name, r.bucket.Line)})
 	}
 	if l, ok := loopOf(t.name, r.bucket); ok {
 		h.Facts = append(h.Facts, l)
@@ -169,7 +176,7 @@ func (s *server) quotaPage(v *visit, t *truth, r *row) error {
 		Truths: append(truths(t, r, v), overrideTruth(f)), Verdict: verdict,
 		Command: command("rlc explain", t.name, r.name, r.key.String()),
 	}
-	view.Emergency = emergencyURL(t.name, r)
+	view.Emergency, view.Offered = emergencyURL(t.name, r), s.offered(t)
 	if r.change != nil {
 		view.Read, view.ReadAt = ui.Link{Text: "last run", URL: runURL(r.change.RunID)}, v.time(r.change.At)
 		view.Coverage = percent(float64(r.change.Coverage)) + " of the expected steps"
@@ -330,11 +337,41 @@ func liveVerdict(c rlc.Count, age counting) []ui.Part {
 	return out
 }
 
+// atLeast is a replay's drops in a sentence.
 func atLeast(b *rlc.Backtest) string {
 	if b.AtLeast {
 		return "at least " + count(b.Drops)
 	}
 	return count(b.Drops)
+}
+
+// offered says what the rates of a quota's chart are made of, as far as the
+// service's profile tells: the enforcers' own counters hold every outcome; other
+// counters hold what a limiter in front of them let through, unless a query of
+// the profile adds what that one refused.
+func (s *server) offered(t *truth) string {
+	const admitted = "As the service's metrics count requests. "
+	_, desired := s.Truths.Desired()
+	if t.service == nil || desired == nil || desired.Profiles[t.service.Profile] == nil {
+		return admitted + "Whether refused ones are among them is not known: the profile cannot be read."
+	}
+	switch p := desired.Profiles[t.service.Profile]; {
+	case p.Refused != "":
+		return "Admitted and refused requests together, so that a quota never learns from its own drops."
+	case countsAll(p):
+		return "Admitted, dropped and would-be drops together, as enforcers count them, so that a quota never learns from its own drops."
+	default:
+		return admitted + "Profile " + p.Name + " has no query for refused ones: drops that never reach these metrics are missing, and what was asked for may lie above."
+	}
+}
+
+// countsAll reports whether a profile reads nothing but the enforcers' counters,
+// whatever their outcome.
+func countsAll(p *rlc.Profile) bool {
+	return !slices.ContainsFunc(p.Sources, func(q string) bool {
+		ours := strings.Contains(q, "rlc_enforcer_requests_total") || strings.Contains(q, "rlc:enforcer_requests:")
+		return !ours || strings.Contains(q, "outcome")
+	})
 }
 
 // seconds says what is known of peaks shorter than a step, and what it is

@@ -12,18 +12,46 @@ import (
 	"github.com/openrlc/rlc/web/ui"
 )
 
-// count renders a number of requests or things: whole, with thousands commas;
-// from ten million on in words, as nobody reads nine digits.
+// count renders a number of requests or things in a sentence or a tile: whole,
+// with thousands commas; from a million on three digits and a word, as nobody
+// reads seven.
 func count(n float64) string {
 	switch a := math.Abs(n); {
-	case a >= 1e9:
-		return trim(n/1e9, 2) + " billion"
-	case a >= 1e7:
-		return trim(n/1e6, 1) + " million"
-	case a > 0 && a < 0.5:
+	case a >= 999.5e6:
+		return three(n/1e9) + " billion"
+	case a >= 1e6-0.5:
+		return three(n/1e6) + " million"
+	}
+	return digits(n)
+}
+
+// digits renders a number of requests in a column, where it is compared with
+// those above and below it: every digit, whatever its size.
+func digits(n float64) string {
+	if a := math.Abs(n); a > 0 && a < 0.5 {
 		return "< 1"
 	}
 	return commas(strconv.FormatFloat(math.Round(n), 'f', 0, 64))
+}
+
+// bounded is a count in a column that may be a lower bound.
+func bounded(n float64, atLeast bool) string {
+	if atLeast {
+		return "≥ " + digits(n)
+	}
+	return digits(n)
+}
+
+// three is a number of 1 or more with three significant digits, whole from a
+// hundred on.
+func three(n float64) string {
+	switch a := math.Abs(n); {
+	case a < 9.995:
+		return trim(n, 2)
+	case a < 99.95:
+		return trim(n, 1)
+	}
+	return trim(n, 0)
 }
 
 // unknown stands for a figure that could not be read; 0 would be a claim.

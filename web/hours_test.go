@@ -65,7 +65,7 @@ func TestTodaysHoursAreReplayedHourByHour(t *testing.T) {
 	r := &row{name: "callers", live: &limit, timed: rowTimed{live: rlc.Timed{Hours: nights(noon)}}}
 	got, err := today(r, h, limit)
 	// Two nights of twelve hours, each hour at least 3600 × 20 less a burst of 40.
-	if want := " Today’s 40 to 100/s by the hour would have dropped at least 1,727,040."; err != nil || len(got) != 1 || got[0].Text != want {
+	if want := " Today’s 40 to 100/s by the hour would have dropped at least 1.73 million."; err != nil || len(got) != 1 || got[0].Text != want {
 		t.Errorf("%v, %v, want %q", got, err, want)
 	}
 	r.timed = rowTimed{}

@@ -75,7 +75,7 @@ func (s *server) proposals(v *visit) error {
 		up, down, fresh := moves(p.Changes)
 		row.Moves = movesText(up, down, fresh)
 		if old, neu, known := drops(p.Changes); known {
-			row.Old, row.New = count(old), count(neu)
+			row.Old, row.New = digits(old), digits(neu)
 		}
 		if p.Reason != "" {
 			row.By += ": " + clip(p.Reason, 80)
@@ -181,7 +181,7 @@ func (s *server) proposal(v *visit) error {
 		total.Delta = signed((newSum - oldSum) / oldSum)
 	}
 	if known {
-		total.DropsOld, total.DropsNew = count(old), count(neu)
+		total.DropsOld, total.DropsNew = digits(old), digits(neu)
 	}
 	view.Total = &total
 	view.Verdict, view.Risk = proposalVerdict(p, changes, old, neu, known)
@@ -248,10 +248,10 @@ func moveRow(service string, svc *rlc.Service, c rlc.Change) ui.MoveRow {
 		row.Headroom, row.Bad = signed(h), h < 0
 	}
 	if b := c.Backtest.Old; b != nil {
-		row.DropsOld, row.SomeOld = atLeast(b), b.Drops > 0
+		row.DropsOld, row.SomeOld = bounded(b.Drops, b.AtLeast), b.Drops > 0
 	}
 	if b := c.Backtest.New; b != nil {
-		row.DropsNew, row.SomeNew = atLeast(b), b.Drops > 0
+		row.DropsNew, row.SomeNew = bounded(b.Drops, b.AtLeast), b.Drops > 0
 	}
 	old, proposed := 0.0, 0.0
 	if c.Old != nil {

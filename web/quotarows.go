@@ -149,9 +149,9 @@ func quotaRow(t *truth, r *row, seen counts) ui.QuotaRow {
 	}
 	switch c := seen[r.id()]; {
 	case c.Drops > 0:
-		out.Drops, out.Kind = count(c.Drops), "real"
+		out.Drops, out.Kind = digits(c.Drops), "real"
 	case c.VirtualDrops > 0:
-		out.Drops, out.Kind = "would "+count(c.VirtualDrops), "virtual"
+		out.Drops, out.Kind = "would "+digits(c.VirtualDrops), "virtual"
 	}
 	return out
 }

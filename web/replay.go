@@ -413,7 +413,7 @@ func (s *server) fillReplay(v *visit, x *replayed, view *ui.Replay) {
 		quota, caps := x.split(i)
 		view.Rows = append(view.Rows, ui.ReplayRow{
 			Quota: ui.Link{Text: quotaName(x.rows[i].name, x.rows[i].key), URL: bucketURL(x.truth.name, x.rows[i].name, x.rows[i].key)}, Chip: modeChip(x.rows[i].mode),
-			Offered: count(one.Offered), Refused: count(one.Refused), Some: one.Refused >= 0.5, Share: percent(share(one.Refused, one.Offered)),
+			Offered: digits(one.Offered), Refused: digits(one.Refused), Some: one.Refused >= 0.5, Share: percent(share(one.Refused, one.Offered)),
 			Quotas: count(quota), Caps: count(caps), First: v.time(one.First), Last: v.time(one.Last),
 		})
 	}

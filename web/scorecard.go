@@ -195,7 +195,7 @@ func scoreColumns(v *visit, by string, desc bool, first string) []ui.Column {
 func scoreRow(v *visit, first ui.Cell, x rlc.Score) []ui.Cell {
 	drops, virtual := ui.Cell{Text: "—"}, ui.Cell{Text: "—"}
 	if x.Counted > 0 {
-		drops.Text, virtual.Text = count(x.Drops), count(x.VirtualDrops)
+		drops.Text, virtual.Text = digits(x.Drops), digits(x.VirtualDrops)
 	}
 	if x.Drops >= 0.5 {
 		drops.Kind = "bad"

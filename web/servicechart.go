@@ -128,7 +128,7 @@ func weekTable(v *visit, week rlc.Trend) ui.Grid {
 		}
 	}
 	for _, d := range days {
-		row := []ui.Cell{{Text: d.day}, {Text: rate(share(d.mean, float64(d.known)))}, {Text: rate(d.most)}, {Text: count(d.dropped)}, {Text: count(float64(d.shadow))}, {Text: count(float64(d.known)) + " of " + count(float64(d.hours))}}
+		row := []ui.Cell{{Text: d.day}, {Text: rate(share(d.mean, float64(d.known)))}, {Text: rate(d.most)}, {Text: digits(d.dropped)}, {Text: digits(float64(d.shadow))}, {Text: count(float64(d.known)) + " of " + count(float64(d.hours))}}
 		if d.known == 0 {
 			row = []ui.Cell{row[0], {Text: "—"}, {Text: "—"}, {Text: "—"}, {Text: "—"}, row[5]}
 		}

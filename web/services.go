@@ -184,7 +184,7 @@ func serviceFilter(v *visit) (f rlc.ServiceFilter, p rlc.Page, err error) {
 func serviceRow(r rlc.ServiceSummary, sync ui.Sign, over int) ui.ServiceRow {
 	row := ui.ServiceRow{
 		Link: ui.Link{Text: r.Name, URL: serviceURL(r.Name)}, Owners: ownerLinks(r.Owners),
-		Headroom: "—", Virtual: count(r.VirtualDrops), VirtualN: r.VirtualDrops > 0, Drops: count(r.Drops), DropsN: r.Drops > 0,
+		Headroom: "—", Virtual: digits(r.VirtualDrops), VirtualN: r.VirtualDrops > 0, Drops: digits(r.Drops), DropsN: r.Drops > 0,
 		Sync: sync, Spark: sparkUnder(r.Week.Most, limitOfAll(r)),
 	}
 	if r.Problem != "" {

@@ -112,7 +112,7 @@ func (s *server) settings(v *visit) error {
 	shown, q := cut(setup.Keys, page), v.r.URL.Query()
 	view := ui.Settings{
 		Head:  ui.Head{Margin: "This server", Title: "Settings", Facts: []ui.Link{{Text: "rlc " + setup.Version}, {Text: "up since " + v.time(setup.Started).Text}}},
-		Parts: partsGrid(v, setup.Parts), Profiles: s.profilesGrid(), Keys: keysGrid(shown), Pager: v.pager(page, len(shown), len(setup.Keys)),
+		Parts: partsGrid(v, setup.Parts), Profiles: s.profilesGrid(), Keys: keysGrid(v, shown), Pager: v.pager(page, len(shown), len(setup.Keys)),
 		Verdict: s.setupVerdict(v, setup), Broken: s.brokenProfiles(), Search: q.Get("q"), Show: q.Get("show"),
 		Filters: []ui.Choice{{Label: "All", URL: v.with("show", ""), On: q.Get("show") == ""}, {Label: "Set here", URL: v.with("show", "set"), On: q.Get("show") == "set"}},
 	}
@@ -165,39 +165,47 @@ func switchSign(v *visit, k rlc.KillSwitch) ui.Sign {
 	return ui.Sign{Level: "bad", Link: ui.Link{Text: name, URL: "/emergency"}, After: on, Soft: k.Actor + ": " + k.Reason}
 }
 
+// partsGrid is a line for each part. Addresses and errors have columns for those
+// who may read them only: what is withheld is said once, above.
 func partsGrid(v *visit, parts []SetupPart) ui.Grid {
-	g := ui.Grid{Caption: "Parts of this server", Columns: []ui.Column{{Label: "Part"}, {Label: "Engine"}, {Label: "State"}, {Label: "Where", Class: "wide"}, {Label: "Last error", Class: "wide"}}}
+	g := ui.Grid{Caption: "Parts of this server", Columns: []ui.Column{{Label: "Part"}, {Label: "Engine"}, {Label: "State"}}}
+	if v.trusted() {
+		g.Columns = append(g.Columns, ui.Column{Label: "Where", Class: "wide"}, ui.Column{Label: "Last error", Class: "wide"})
+	}
 	for _, p := range parts {
 		state := ui.Cell{Text: "answers"}
-		trouble := ui.Cell{}
 		if p.Trouble != "" {
 			state = ui.Cell{Text: "in trouble", Kind: "bad"}
 			if !p.Since.IsZero() {
 				state.Text += " since " + v.time(p.Since).Text
 			}
-			trouble = where(p.Trouble)
 		}
-		g.Rows = append(g.Rows, []ui.Cell{{Text: p.Name}, {Text: p.Engine}, state, where(p.Where), trouble})
+		row := []ui.Cell{{Text: p.Name}, {Text: p.Engine}, state}
+		if v.trusted() {
+			row = append(row, ui.Cell{Text: p.Where}, ui.Cell{Text: p.Trouble})
+		}
+		g.Rows = append(g.Rows, row)
 	}
 	return g
 }
 
-// where is a cell that may be withheld.
-func where(text string) ui.Cell {
-	if text == withheld {
-		return ui.Cell{Text: text, Kind: "soft"}
+// keysGrid is a line for each key, with its value for those who may read it.
+func keysGrid(v *visit, keys []Setting) ui.Grid {
+	g := ui.Grid{Caption: "Keys of the configuration", Columns: []ui.Column{{Label: "Key"}}}
+	if v.trusted() {
+		g.Columns = append(g.Columns, ui.Column{Label: "In force", Class: "wide"})
 	}
-	return ui.Cell{Text: text}
-}
-
-func keysGrid(keys []Setting) ui.Grid {
-	g := ui.Grid{Caption: "Keys of the configuration", Columns: []ui.Column{{Label: "Key"}, {Label: "In force", Class: "wide"}, {Label: "From"}, {Label: "What it is", Class: "wide"}}}
+	g.Columns = append(g.Columns, ui.Column{Label: "From"}, ui.Column{Label: "What it is", Class: "wide"})
 	for _, k := range keys {
 		from := ui.Cell{Text: k.Source}
 		if k.From == "default" {
 			from.Kind = "soft"
 		}
-		g.Rows = append(g.Rows, []ui.Cell{{Text: k.Key}, where(k.Value), from, {Text: k.Means, Kind: "soft"}})
+		row := []ui.Cell{{Text: k.Key}}
+		if v.trusted() {
+			row = append(row, ui.Cell{Text: k.Value})
+		}
+		g.Rows = append(g.Rows, append(row, from, ui.Cell{Text: k.Means, Kind: "soft"}))
 	}
 	return g
 }

@@ -282,7 +282,7 @@ func shadowRows(name string, sh *shadowed) (rows []ui.CompareRow, diverging, com
 		}
 		row := ui.CompareRow{
 			Quota:    ui.Link{Text: quotaName(q.row.name, q.row.key), URL: bucketURL(name, q.row.name, q.row.key)},
-			Backtest: count(q.backtest), Live: count(q.counted.VirtualDrops), Off: signed(apart), Level: "good", Note: "within 10 %",
+			Backtest: digits(q.backtest), Live: digits(q.counted.VirtualDrops), Off: signed(apart), Level: "good", Note: "within 10 %",
 		}
 		switch {
 		case young:
@@ -330,7 +330,7 @@ func liveRows(name string, sh *shadowed) []ui.LiveRow {
 	for _, c := range sh.counted[:min(len(sh.counted), mostLive)] {
 		out = append(out, ui.LiveRow{
 			Quota:   ui.Link{Text: quotaName(c.Bucket, c.Key), URL: bucketURL(name, c.Bucket, c.Key)},
-			Offered: count(c.Offered), Virtual: count(c.VirtualDrops), Some: c.VirtualDrops > 0, Share: percent(share(c.VirtualDrops, c.Offered)),
+			Offered: digits(c.Offered), Virtual: digits(c.VirtualDrops), Some: c.VirtualDrops > 0, Share: percent(share(c.VirtualDrops, c.Offered)),
 		})
 		if sh.truth.row(c.Bucket, c.Key) == nil {
 			out[len(out)-1].Quota.URL = serviceURL(name) // without a quota of its own

@@ -146,7 +146,7 @@ func whatIf(v *visit, r *row, h rlc.History) (*ui.WhatIf, error) {
 	view.Notes = []string{"Replayed over " + trim(float64(len(h.Hours))/24, 1) + " days of stored history. What is left out is left out of the statistic; the replay counts everything."}
 	view.Notes = append(view.Notes, bursts(&b, h, a, limit)...)
 	view.Curve = frontier(points, a.Headroom, b.Share, false)
-	view.Others = others(v, h, a)
+	view.Others = others(v, h, a, points)
 	return view, nil
 }
 
@@ -228,7 +228,7 @@ func answerParts(v *visit, limit rlc.Limit, atMost bool, b *rlc.Backtest) []ui.P
 }
 
 // others are choices that differ in one thing.
-func others(v *visit, h rlc.History, a asked) []ui.OneChange {
+func others(v *visit, h rlc.History, a asked, curve []backtest.Point) []ui.OneChange {
 	var out []ui.OneChange
 	add := func(label string, b asked, pairs ...string) {
 		value, _, ok := backtest.Statistic(h, b.Choice)
@@ -245,7 +245,7 @@ func others(v *visit, h rlc.History, a asked) []ui.OneChange {
 			values.Add("exclude", w.From.UTC().Format(time.RFC3339)+"/"+w.Until.UTC().Format(time.RFC3339))
 		}
 		q.RawQuery = values.Encode()
-		out = append(out, ui.OneChange{Link: ui.Link{Text: label, URL: q.String() + "#what-if"}, Limit: limitText(&limit), Drops: atLeast(&b2), Share: percent(float64(b2.Share)), Episodes: count(float64(len(b2.Episodes)))})
+		out = append(out, ui.OneChange{Link: ui.Link{Text: label, URL: q.String() + "#what-if"}, Limit: limitText(&limit), Drops: bounded(b2.Drops, b2.AtLeast), Share: percent(float64(b2.Share)), Episodes: digits(float64(len(b2.Episodes)))})
 	}
 	if len(a.Exclude) > 0 {
 		b := a
@@ -263,6 +263,11 @@ func others(v *visit, h rlc.History, a asked) []ui.OneChange {
 		b := a
 		b.Window, b.windowText = 7*day, "7d"
 		add("The last 7 days only", b)
+	}
+	if i, ok := backtest.Knee(curve); ok && curve[i].Headroom != a.Headroom {
+		b := a
+		b.Headroom = curve[i].Headroom
+		add("Headroom "+percent(b.Headroom)+", at the bend", b)
 	}
 	return out
 }
@@ -296,12 +301,8 @@ func frontier(points []backtest.Point, at float64, share rlc.Ratio, sum bool) *u
 			letter = "M"
 		}
 		line.WriteString(letter + x(p.Headroom) + " " + y(float64(p.Share)))
-		rate, drops := rate(float64(p.Rate)), count(p.Drops)
-		if p.AtLeast {
-			drops = "≥ " + drops
-		}
 		if i%3 == 0 {
-			f.Rows = append(f.Rows, ui.FrontierRow{Headroom: percent(p.Headroom), Rate: rate, Drops: drops, Share: percent(float64(p.Share))})
+			f.Rows = append(f.Rows, ui.FrontierRow{Headroom: percent(p.Headroom), Rate: rate(float64(p.Rate)), Drops: bounded(p.Drops, p.AtLeast), Share: percent(float64(p.Share))})
 		}
 	}
 	f.Line, f.Area = line.String(), line.String()+"L"+x(last)+" 150L44 150Z"
@@ -309,7 +310,8 @@ func frontier(points []backtest.Point, at float64, share rlc.Ratio, sum bool) *u
 		f.At = &ui.Tick{X: x(at), Y: y(float64(min(share, rlc.Ratio(most)))), D: "M" + x(at) + " " + y(float64(min(share, rlc.Ratio(most)))) + "V150", Text: percent(at) + " → " + percent(float64(share))}
 	}
 	if i, ok := backtest.Knee(points); ok {
-		f.Knee = "The bend lies at " + percent(points[i].Headroom) + ", " + rate(float64(points[i].Rate)) + " req/s: more headroom than that buys little."
+		f.Knee = bendText(points, i)
+		f.Bend = &ui.Tick{X: x(points[i].Headroom), Y: y(float64(points[i].Share))}
 	}
 	if sum {
 		f.RateLabel = "Σ limits, req/s"
@@ -317,6 +319,17 @@ func frontier(points []backtest.Point, at float64, share rlc.Ratio, sum bool) *u
 		f.RateLabel = "Limit, req/s"
 	}
 	return f
+}
+
+// bendText says what headroom buys before and after the bend of a curve.
+func bendText(points []backtest.Point, at int) string {
+	first, bend, last := points[0], points[at], points[len(points)-1]
+	text := "The bend lies at " + percent(bend.Headroom) + ", " + rate(float64(bend.Rate)) + " req/s: "
+	after := (bend.Drops - last.Drops) / (last.Headroom - bend.Headroom)
+	if after <= 0 {
+		return text + "more headroom than that saves nothing."
+	}
+	return text + "up to there a percent of headroom saves " + trim((first.Drops-bend.Drops)/(bend.Headroom-first.Headroom)/after, 1) + " times what one beyond it does."
 }
 
 type shareTick struct {

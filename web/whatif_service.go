@@ -407,7 +407,7 @@ func fleetRows(t *truth, ready []backtest.Prepared, a asked) []ui.FleetRow {
 	for _, x := range all[:min(len(all), 50)] {
 		row := ui.FleetRow{
 			Quota: ui.Link{Text: quotaName(x.p.Bucket, x.p.Key), URL: bucketURL(t.name, x.p.Bucket, x.p.Key)},
-			Limit: limitText(&x.limit), Now: "—", Drops: count(x.drops), Some: x.drops >= 0.5, Share: percent(share(x.drops, x.p.Requests)),
+			Limit: limitText(&x.limit), Now: "—", Drops: digits(x.drops), Some: x.drops >= 0.5, Share: percent(share(x.drops, x.p.Requests)),
 		}
 		if r := t.row(x.p.Bucket, x.p.Key); r != nil {
 			row.Now = limitText(r.force())

@@ -236,9 +236,15 @@ func Headrooms(most float64, steps int) []float64 {
 	return out
 }
 
+// bend is how far a knee lies below the straight line, as a share of the whole
+// fall. Before a point that far below, a step of headroom saves at least 2.25
+// times what one after it does: (0.2 + x)(1 − x) / x(0.8 − x) is least at x = 0.4.
+const bend = 0.2
+
 // Knee is the point of a falling curve that lies farthest below the straight
 // line from its first to its last point: more headroom than there buys little.
-// ok is false for a curve without a bend.
+// ok is false for a curve without a bend: one that stays within a fifth of its
+// fall of that line, as nearly straight ones do.
 func Knee(points []Point) (at int, ok bool) {
 	if len(points) < 3 || points[0].Drops <= points[len(points)-1].Drops {
 		return 0, false
@@ -252,5 +258,5 @@ func Knee(points []Point) (at int, ok bool) {
 			best, at = d, i
 		}
 	}
-	return at, best > 0
+	return at, best >= bend-1e-9
 }

@@ -138,6 +138,15 @@ func TestTheKneeIsTheBend(t *testing.T) {
 	if _, ok := backtest.Knee([]backtest.Point{{Headroom: 0}, {Headroom: .1}, {Headroom: .2}}); ok {
 		t.Error("a flat curve has a knee")
 	}
+	// 0.82 % to 0.61 % of the requests, the middle a tenth of the fall below the line.
+	straight := []backtest.Point{{Headroom: 0, Drops: 8200}, {Headroom: .3, Drops: 6940}, {Headroom: .6, Drops: 6100}}
+	if at, ok := backtest.Knee(straight); ok {
+		t.Errorf("a nearly straight curve has a knee at %d", at)
+	}
+	straight[1].Drops = 7150 - 0.2*2100 // a fifth
+	if at, ok := backtest.Knee(straight); !ok || at != 1 {
+		t.Errorf("a curve that bends by a fifth has its knee at %d, %v", at, ok)
+	}
 }
 
 // spiky is days of minutes with a daily curve and a few storms.

@@ -44,6 +44,7 @@ type Frontier struct {
 	Area, Line string
 	At         *Tick // the choice shown; nil where it lies outside
 	Knee       string
+	Bend       *Tick  // where it lies; nil where there is none
 	Flat       string // said instead of a curve that lies at 0; "" where it does not
 	Rows       []FrontierRow
 }
