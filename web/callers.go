@@ -21,7 +21,8 @@ type limitOn struct {
 	service string
 	row     row
 	count   rlc.Count
-	counted bool // the counters could be read
+	counted bool // the counters could be read, and somebody counts
+	age     counting
 	owners  string
 
 	since    time.Time // the first episode of the last run's replay; zero for none
@@ -74,9 +75,11 @@ func only(b *rlc.Bucket, caller string) bool {
 
 // fill reads records and counters of the limits shown; skipped is how many
 // services were too many.
-func (s *server) fill(ctx context.Context, all []limitOn) (skipped int, err error) {
+func (s *server) fill(v *visit, all []limitOn) (skipped int, err error) {
+	ctx := v.ctx()
 	read := map[string]*truth{}
 	seen := map[string]counts{}
+	ages := map[string]counting{}
 	over := map[string]bool{}
 	for i := range all {
 		x := &all[i]
@@ -94,15 +97,36 @@ func (s *server) fill(ctx context.Context, all []limitOn) (skipped int, err erro
 			}
 			read[x.service] = t
 			if counted, err := s.History.Counts(ctx, x.service, day, s.Now()); err == nil {
-				seen[x.service] = countsOf(counted)
+				seen[x.service], ages[x.service] = countsOf(counted), s.counting(v, x.service)
 			}
 		}
 		if r := read[x.service].row(x.row.name, x.row.key); r != nil {
 			x.row = *r
 		}
-		x.count, x.counted = seen[x.service][x.row.id()], seen[x.service] != nil
+		x.age = ages[x.service]
+		x.count, x.counted = seen[x.service][x.row.id()], seen[x.service] != nil && !x.age.none
 	}
 	return len(over), s.fillSince(ctx, all)
+}
+
+// ageOf says how far back the counts of limits reach: as of all of them where that
+// is the same, else for a day at most.
+func ageOf(shown []limitOn) counting {
+	age, none := counting{}, true
+	for _, x := range shown {
+		switch {
+		case x.age.label == "": // its counters were not read
+			continue
+		case age.label != "" && x.age.label != age.label:
+			return counting{text: "in at most 24 h", label: "24 h at most"}
+		}
+		age, none = x.age, none && x.age.none
+	}
+	if age.label == "" {
+		return counting{text: "in 24 h", label: "24 h"}
+	}
+	age.none = none
+	return age
 }
 
 // fillSince finds, in one reading, since when each limit in force would have refused
@@ -146,7 +170,7 @@ func (s *server) caller(v *visit) error {
 	all := s.limitsOn(v, name)
 	over := s.overridesOn(v, name, all)
 	shown := slices.Clone(cut(all, page))
-	skipped, err := s.fill(v.ctx(), shown)
+	skipped, err := s.fill(v, shown)
 	if err != nil {
 		return err
 	}
@@ -156,26 +180,27 @@ func (s *server) caller(v *visit) error {
 	case ".csv":
 		return s.callerCSV(v, name, shown, over)
 	}
+	age := ageOf(shown)
 	f, err := s.frame(v, name+" / caller", "why")
 	if err != nil {
 		return err
 	}
 	view := ui.Caller{
-		Head: ui.Head{Margin: "Caller", Title: name}, Section: "Limits on its requests", About: "Counted by enforcers in 24 h; limits as live, else as desired. Since is the first of the episodes that the last run replayed.", Pager: v.pager(page, len(shown), len(all)),
-		Grid: ui.Grid{Caption: "Limits on " + name, Columns: []ui.Column{{Label: "Service"}, {Label: "Quota"}, {Label: "Mode"}, {Label: "Limit", Class: "num"}, {Label: "Offered 24 h", Class: "num"}, {Label: "Refused", Class: "num"}, {Label: "Would be", Class: "num"}, {Label: "Proposed", Class: "num"}, {Label: "Peak", Class: "num"}, {Label: "Since"}, {Label: "Owner"}, {Label: ""}, {Label: ""}}},
+		Head: ui.Head{Margin: "Caller", Title: name}, Section: "Limits on its requests", About: "Counted by enforcers " + age.text + "; limits as live, else as desired. Since is the first of the episodes that the last run replayed.", Pager: v.pager(page, len(shown), len(all)),
+		Grid: ui.Grid{Caption: "Limits on " + name, Columns: []ui.Column{{Label: "Service"}, {Label: "Quota"}, {Label: "Mode"}, {Label: "Limit", Class: "num"}, {Label: "Offered " + age.label, Class: "num"}, {Label: "Refused", Class: "num"}, {Label: "Would be", Class: "num"}, {Label: "Proposed", Class: "num"}, {Label: "Peak", Class: "num"}, {Label: "Since"}, {Label: "Owner"}, {Label: ""}, {Label: ""}}},
 	}
 	_, desired := s.Truths.Desired()
 	if desired != nil && desired.Service(name) != nil {
 		view.Head.Facts = []ui.Link{{Text: "its own limits", URL: serviceURL(name)}}
 	}
 	for i := range shown {
-		cells := callerCells(v, &shown[i], name)
+		cells := callerCells(v, &shown[i], name, age)
 		if o := s.decider(over, &shown[i], name); o != nil && s.applied() {
 			cells[3].Chip = ui.Chip{Mode: "override", Text: o.Does()}
 		}
 		view.Grid.Rows = append(view.Grid.Rows, cells)
 	}
-	view.Verdict, view.Tiles = callerVerdict(name, shown, len(all))
+	view.Verdict, view.Tiles = callerVerdict(name, shown, len(all), age)
 	view.Verdict = append(s.overrideSays(v, over), view.Verdict...)
 	if len(all) == 0 {
 		view.Empty = &ui.Empty{Title: "No limit names " + name, Reason: "No quota has it as its key, and no bucket matches it alone. A bucket for all callers may still count its requests.", Query: "rlc why SERVICE --caller " + name, Fix: ui.Link{Text: "Explain a request", URL: "/why?caller=" + query(name)}}
@@ -186,7 +211,7 @@ func (s *server) caller(v *visit) error {
 	return s.render(v, http.StatusOK, ui.CallerPage(f, view))
 }
 
-func callerCells(v *visit, x *limitOn, caller string) []ui.Cell {
+func callerCells(v *visit, x *limitOn, caller string, age counting) []ui.Cell {
 	cells := []ui.Cell{
 		{Text: x.service, URL: serviceURL(x.service)}, {Text: quotaName(x.row.name, x.row.key), URL: bucketURL(x.service, x.row.name, x.row.key)},
 		{Chip: modeChip(x.row.mode)}, {Text: limitText(x.row.force())},
@@ -210,6 +235,9 @@ func callerCells(v *visit, x *limitOn, caller string) []ui.Cell {
 	}
 	if x.count.VirtualDrops >= 0.5 {
 		cells[6].Kind = "violet"
+	}
+	if x.age.label != age.label && x.counted {
+		cells[4].Text += ", " + x.age.text
 	}
 	if !x.counted {
 		for i := 4; i <= 6; i++ {
@@ -250,7 +278,7 @@ func requestURL(service string, r *row, caller string) string {
 	return q
 }
 
-func callerVerdict(name string, shown []limitOn, total int) ([]ui.Part, []ui.Tile) {
+func callerVerdict(name string, shown []limitOn, total int, age counting) ([]ui.Part, []ui.Tile) {
 	var sum rlc.Count
 	var worst *limitOn
 	services := map[string]bool{}
@@ -271,9 +299,9 @@ func callerVerdict(name string, shown []limitOn, total int) ([]ui.Part, []ui.Til
 		where = ", on this page"
 	}
 	tiles := []ui.Tile{
-		{Label: "Offered", Figure: count(sum.Offered), From: "requests in 24 h, by the limits below" + where},
-		{Label: "Refused", Figure: percent(share(sum.Drops, sum.Offered)), From: count(sum.Drops) + " requests in 24 h"},
-		{Label: "Would have been", Figure: percent(share(sum.VirtualDrops, sum.Offered)), From: count(sum.VirtualDrops) + " requests in 24 h, in shadow"},
+		{Label: "Offered", Figure: count(sum.Offered), From: "requests " + age.text + ", by the limits below" + where},
+		{Label: "Refused", Figure: percent(share(sum.Drops, sum.Offered)), From: count(sum.Drops) + " requests " + age.text},
+		{Label: "Would have been", Figure: percent(share(sum.VirtualDrops, sum.Offered)), From: count(sum.VirtualDrops) + " requests " + age.text + ", in shadow"},
 		{Label: "Limits", Figure: count(float64(total)), From: "of " + plural(len(services), "service", "services") + where},
 	}
 	if sum.Drops >= 0.5 {
@@ -283,16 +311,20 @@ func callerVerdict(name string, shown []limitOn, total int) ([]ui.Part, []ui.Til
 	case total == 0:
 		return []ui.Part{{Text: "No limit is on " + name + " by name."}}, nil
 	case !known:
-		for i := range 3 {
-			tiles[i].Figure, tiles[i].From = unknown, "the enforcers' counters cannot be read"
+		why := "the enforcers' counters cannot be read"
+		if age.none {
+			why = noneCounted
 		}
-		return []ui.Part{{Text: "What was refused of " + name + " is unknown: the enforcers' counters cannot be read."}}, tiles
+		for i := range 3 {
+			tiles[i].Figure, tiles[i].From = unknown, why
+		}
+		return []ui.Part{{Text: "What was refused of " + name + " is unknown: " + why + "."}}, tiles
 	case worst != nil:
-		return []ui.Part{{Text: worst.service + " refused "}, {Text: percent(share(worst.count.Drops, worst.count.Offered)), Bold: true}, {Text: " of what " + name + " sent in 24 h, by "}, {Text: quotaName(worst.row.name, worst.row.key), URL: whyURL(worst, name)}, {Text: map[bool]string{true: " while it enforced.", false: "."}[worst.row.mode == rlc.Shadow] + rises(&worst.row)}}, tiles
+		return []ui.Part{{Text: worst.service + " refused "}, {Text: percent(share(worst.count.Drops, worst.count.Offered)), Bold: true}, {Text: " of what " + name + " sent " + age.text + ", by "}, {Text: quotaName(worst.row.name, worst.row.key), URL: whyURL(worst, name)}, {Text: map[bool]string{true: " while it enforced.", false: "."}[worst.row.mode == rlc.Shadow] + rises(&worst.row)}}, tiles
 	case sum.VirtualDrops >= 0.5:
-		return []ui.Part{{Text: "Nothing of " + name + " was refused in 24 h; enforced, "}, {Text: percent(share(sum.VirtualDrops, sum.Offered)), Bold: true}, {Text: " of it would have been."}}, tiles
+		return []ui.Part{{Text: "Nothing of " + name + " was refused " + age.text + "; enforced, "}, {Text: percent(share(sum.VirtualDrops, sum.Offered)), Bold: true}, {Text: " of it would have been."}}, tiles
 	}
-	return []ui.Part{{Text: "Nothing of " + name + " was refused in 24 h, and nothing would have been."}}, tiles
+	return []ui.Part{{Text: "Nothing of " + name + " was refused " + age.text + ", and nothing would have been."}}, tiles
 }
 
 // rises says that a higher limit is in review; "" where none is.
@@ -308,7 +340,7 @@ func (s *server) answerCaller(v *visit, name string, all []limitOn, over []rlc.O
 	for i := range all {
 		x := &all[i]
 		o := rowJSON(&x.row)
-		o["service"], o["owners"], o["since"], o["episodes"] = x.service, x.owners, timeJSON(x.since), x.episodes
+		o["service"], o["owners"], o["since"], o["episodes"], o["counted_since"] = x.service, x.owners, timeJSON(x.since), x.episodes, timeJSON(x.age.since)
 		o["offered_24h"], o["drops_24h"], o["virtual_drops_24h"], o["override"] = nil, nil, nil, nil
 		if d := s.decider(over, x, name); d != nil {
 			o["override"] = d.ID

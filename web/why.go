@@ -25,6 +25,8 @@ type explained struct {
 type other struct {
 	bucket *rlc.Bucket
 	reason string
+	fits   bool // it would, if no other fitted more closely
+	row    *row // its quota for the request; nil where that cannot be told: see other
 }
 
 // explain reads service and attributes from the address: every query parameter
@@ -63,8 +65,8 @@ func (s *server) explain(v *visit) (*explained, error) {
 		out.caps = append(out.caps, t.hit(c, attrs["region"]))
 	}
 	for i := range t.service.Buckets {
-		if b := &t.service.Buckets[i]; !hit[i] {
-			out.others = append(out.others, other{b, whyNot(t.service, b, attrs, winner)})
+		if !hit[i] {
+			out.others = append(out.others, t.other(i, attrs, winner))
 		}
 	}
 	return out, nil
@@ -88,43 +90,6 @@ func (t *truth) hit(h match.Hit, region string) row {
 		r.live, r.desired = r.desired, nil
 	}
 	return r
-}
-
-// apiWhy is GET /api/v1/why, and /why.json.
-func (s *server) apiWhy(v *visit) error {
-	if v.r.URL.Query().Get("service") == "" {
-		return invalid("name a service: ?service=")
-	}
-	e, err := s.explain(v)
-	if err != nil {
-		return err
-	}
-	out := object{"service": e.truth.name, "attributes": e.attrs, "bucket": nil, "key": object{}, "quota": nil, "unmatched": e.quota == nil}
-	out["overrides"], out["overridden"] = s.overridesJSON(v, e.over), len(e.over) > 0 && s.applied()
-	if e.quota != nil {
-		out["bucket"], out["key"], out["quota"] = e.quota.name, keyJSON(e.quota.key), rowJSON(e.quota)
-	}
-	caps, others := []object{}, []object{}
-	for i := range e.caps {
-		caps = append(caps, rowJSON(&e.caps[i]))
-	}
-	for _, o := range e.others {
-		others = append(others, object{"bucket": o.bucket.Name, "role": o.bucket.Role, "reason": o.reason})
-	}
-	out["caps"], out["others"] = caps, others
-	return answer(v, http.StatusOK, out)
-}
-
-func (s *server) whyCSV(v *visit) error {
-	e, err := s.explain(v)
-	if err != nil {
-		return err
-	}
-	var rows [][]string
-	for _, r := range s.whyGrid(v, e).Rows {
-		rows = append(rows, []string{r[0].Text, r[1].Text, r[2].Text, r[3].Text})
-	}
-	return sheet(v, "why", []string{"bucket", "counts", "limit", "reason"}, rows)
 }
 
 // why is /why: which bucket counts a request, what that refused, and why the
@@ -170,17 +135,13 @@ func (s *server) why(v *visit) error {
 	for _, n := range names {
 		view.Fields = append(view.Fields, ui.Field{Name: n, Value: q.Get(n)})
 	}
-	counted, countErr := s.History.Counts(v.ctx(), e.truth.name, day, s.Now())
-	seen := countsOf(counted)
-	if countErr != nil {
-		seen = nil
-	}
-	view.Verdict, view.Grid = append(s.overrideSays(v, e.over), e.verdict(seen)...), s.whyGrid(v, e)
+	seen, age := s.countedFor(v, e)
+	view.Verdict, view.Grid = append(s.overrideSays(v, e.over), e.verdict(seen, age)...), s.whyGrid(v, e, seen, age)
 	if c := e.attrs["caller"]; c != "" {
 		view.Verdict = append(view.Verdict, ui.Part{Text: " "}, ui.Part{Text: "All limits on " + c, URL: "/callers/" + segment(c)}, ui.Part{Text: "."})
 	}
 	if e.quota != nil {
-		if view.Tiles, err = s.refusedTiles(v, e, seen); err != nil {
+		if view.Tiles, err = s.refusedTiles(v, e, seen, age); err != nil {
 			return err
 		}
 		view.Ask = e.form(v)
@@ -192,7 +153,7 @@ func (s *server) why(v *visit) error {
 }
 
 // verdict says what the winning bucket did to such requests.
-func (e *explained) verdict(seen counts) []ui.Part {
+func (e *explained) verdict(seen counts, age counting) []ui.Part {
 	if e.quota == nil {
 		return []ui.Part{{Text: "No quota bucket of " + e.truth.name + " counts this request: no quota refuses it."}}
 	}
@@ -207,30 +168,32 @@ func (e *explained) verdict(seen counts) []ui.Part {
 	} else {
 		say = append(say, ui.Part{Text: ": "}, ui.Part{Text: limitText(l) + " req/s", Bold: true}, ui.Part{Text: ", " + string(r.mode) + ". "})
 	}
-	c := seen[r.id()]
+	c, when := seen[r.id()], capital(age.text)
 	switch {
 	case seen == nil:
 		say = append(say, ui.Part{Text: "What it refused is unknown: the enforcers' counters cannot be read."})
+	case age.none:
+		say = append(say, ui.Part{Text: "What it refused is not known: " + noneCounted + "."})
 	case r.mode == rlc.Shadow:
-		say = append(say, shadowSays(c)...)
+		say = append(say, shadowSays(c, when)...)
 	case c.Drops >= 0.5:
-		say = append(say, ui.Part{Text: "In 24 h it refused "}, ui.Part{Text: percent(share(c.Drops, c.Offered)), Bold: true}, ui.Part{Text: " of its requests."})
+		say = append(say, ui.Part{Text: when + " it refused "}, ui.Part{Text: percent(share(c.Drops, c.Offered)), Bold: true}, ui.Part{Text: " of its requests."})
 	case c.VirtualDrops >= 0.5:
-		say = append(say, ui.Part{Text: "In 24 h nothing was refused; enforced, " + percent(share(c.VirtualDrops, c.Offered)) + " of its requests would have been."})
+		say = append(say, ui.Part{Text: when + " nothing was refused; enforced, " + percent(share(c.VirtualDrops, c.Offered)) + " of its requests would have been."})
 	default:
-		say = append(say, ui.Part{Text: "In 24 h it refused nothing."})
+		say = append(say, ui.Part{Text: when + " it refused nothing."})
 	}
 	return say
 }
 
 // shadowSays is what a quota in shadow, which refuses nothing, would have
 // refused. What it did refuse in the same time is of when, or where, it enforced.
-func shadowSays(c rlc.Count) []ui.Part {
+func shadowSays(c rlc.Count, when string) []ui.Part {
 	would := c.Drops + c.VirtualDrops
 	if would < 0.5 {
-		return []ui.Part{{Text: "In 24 h it would have refused nothing."}}
+		return []ui.Part{{Text: when + " it would have refused nothing."}}
 	}
-	say := []ui.Part{{Text: "In 24 h it would have refused "}, {Text: percent(share(would, c.Offered)), Bold: true}, {Text: " of its requests"}}
+	say := []ui.Part{{Text: when + " it would have refused "}, {Text: percent(share(would, c.Offered)), Bold: true}, {Text: " of its requests"}}
 	if c.Drops >= 0.5 {
 		say = append(say, ui.Part{Text: "; " + percent(share(c.Drops, c.Offered)) + " were refused while it enforced"})
 	}
@@ -245,30 +208,9 @@ func quotaLink(t *truth, r *row) string {
 	return bucketURL(t.name, r.name, r.key)
 }
 
-// whyGrid lists the overrides that stand for a request, then the buckets.
-func (s *server) whyGrid(v *visit, e *explained) ui.Grid {
-	g := ui.Grid{Caption: "Buckets", Columns: []ui.Column{{Label: "Bucket"}, {Label: "Counts it"}, {Label: "Limit", Class: "num"}, {Label: "Reason", Class: "wide"}}}
-	add := func(r *row, how string) {
-		g.Rows = append(g.Rows, []ui.Cell{{Text: quotaName(r.name, r.key), URL: quotaLink(e.truth, r)}, {Text: how}, {Text: limitText(r.force())}, {Text: r.why}})
-	}
-	for _, o := range e.over {
-		g.Rows = append(g.Rows, []ui.Cell{{Text: o.Subject(), URL: "/emergency"}, {Text: "override"}, {Text: o.Does()}, {Text: s.overrideTerms(v, o)}})
-	}
-	if e.quota != nil {
-		add(e.quota, "quota")
-	}
-	for i := range e.caps {
-		add(&e.caps[i], "cap")
-	}
-	for _, o := range e.others {
-		g.Rows = append(g.Rows, []ui.Cell{{Text: o.bucket.Name, URL: bucketURL(e.truth.name, o.bucket.Name, nil)}, {Text: "no", Kind: "soft"}, {Text: "—"}, {Text: o.reason}})
-	}
-	return g
-}
-
 // refusedTiles are offered, limit, what was refused and since when the limit
 // stands.
-func (s *server) refusedTiles(v *visit, e *explained, seen counts) ([]ui.Tile, error) {
+func (s *server) refusedTiles(v *visit, e *explained, seen counts, age counting) ([]ui.Tile, error) {
 	r := e.quota
 	c := seen[r.id()]
 	limit := ui.Tile{Label: "Limit", Figure: limitText(r.force()), Unit: "req/s", From: "desired, not live yet"}
@@ -279,14 +221,18 @@ func (s *server) refusedTiles(v *visit, e *explained, seen counts) ([]ui.Tile, e
 		limit.From = "live in snapshot " + e.truth.live.String()
 	}
 	tiles := []ui.Tile{
-		{Label: "Offered", Figure: count(c.Offered), From: "requests in 24 h, counted by enforcers"}, limit,
-		{Label: "Refused", Figure: percent(share(c.Drops, c.Offered)), From: count(c.Drops) + " requests in 24 h"},
-		{Label: "Would have been", Figure: percent(share(c.VirtualDrops, c.Offered)), From: count(c.VirtualDrops) + " requests in 24 h, in shadow"},
+		{Label: "Offered", Figure: count(c.Offered), From: "requests " + age.text + ", counted by enforcers"}, limit,
+		{Label: "Refused", Figure: percent(share(c.Drops, c.Offered)), From: count(c.Drops) + " requests " + age.text},
+		{Label: "Would have been", Figure: percent(share(c.VirtualDrops, c.Offered)), From: count(c.VirtualDrops) + " requests " + age.text + ", in shadow"},
 		{Label: "Since", Figure: "—", From: "no refusal in the last run's four weeks"},
 	}
-	if seen == nil {
+	if seen == nil || age.none {
+		from := "the counters cannot be read"
+		if seen != nil {
+			from = noneCounted
+		}
 		for _, i := range []int{0, 2, 3} {
-			tiles[i].Figure, tiles[i].From = unknown, "the counters cannot be read"
+			tiles[i].Figure, tiles[i].From = unknown, from
 		}
 	}
 	if c.Drops >= 0.5 {
@@ -318,9 +264,36 @@ func (s *server) refusedTiles(v *visit, e *explained, seen counts) ([]ui.Tile, e
 	return tiles, nil
 }
 
-// whyNot names the first attribute that keeps a request out of a bucket, or
-// that another bucket fits more closely.
-func whyNot(svc *rlc.Service, b *rlc.Bucket, attrs rlc.Attributes, winner string) string {
+// other says why the bucket with this index does not count a request: the first
+// attribute that keeps the request out, or that another bucket fits more
+// closely. A bucket that fits has a quota for the request, and so has one that
+// counts without a key.
+func (t *truth) other(i int, attrs rlc.Attributes, winner string) other {
+	b := &t.service.Buckets[i]
+	o := other{bucket: b, reason: whyNot(t.service, b, attrs)}
+	if o.fits = o.reason == ""; o.fits {
+		o.reason = "it fits too, but " + winner + " fits more closely"
+	}
+	if !o.fits && len(b.Each) > 0 {
+		return o
+	}
+	var key rlc.Key
+	for _, a := range b.Each {
+		if key == nil {
+			key = rlc.Key{}
+		}
+		if key[a] = attrs[a]; slices.Contains(t.service.Unknown[a], attrs[a]) {
+			key[a] = ""
+		}
+	}
+	r := t.hit(match.Hit{Bucket: i, Key: key}, attrs["region"])
+	o.row = &r
+	return o
+}
+
+// whyNot names the first attribute that keeps a request out of a bucket; "" where
+// none does.
+func whyNot(svc *rlc.Service, b *rlc.Bucket, attrs rlc.Attributes) string {
 	names := slices.Clone(b.Each)
 	for a := range b.Match {
 		if !slices.Contains(names, a) {
@@ -345,7 +318,7 @@ func whyNot(svc *rlc.Service, b *rlc.Bucket, attrs rlc.Attributes, winner string
 		}
 		return a + " is " + value + "; the bucket wants " + patternText(p)
 	}
-	return "it fits too, but " + winner + " fits more closely"
+	return ""
 }
 
 func fits(p rlc.Pattern, value string) bool {

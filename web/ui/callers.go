@@ -11,7 +11,8 @@ type Grid struct {
 // Cell is one cell. Kind is bad, violet, soft or "" for plain text.
 type Cell struct {
 	Text, URL, Kind string
-	Chip            Chip // before the text; the zero value shows none
+	Chip            Chip   // before the text; the zero value shows none
+	Level           string // a sign before the text: good, warn, bad, note; "" for none
 }
 
 // Caller is the page /callers/{caller}.
