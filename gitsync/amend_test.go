@@ -48,6 +48,11 @@ func TestAnAmendedNumberIsThePersonsOwn(t *testing.T) {
 	if got := w.rates("main", "checkout"); !maps.Equal(got, want) || w.rev("main^2") != now.Commit {
 		t.Errorf("accepted %v, want %v as a merge of the person's commit", got, want)
 	}
+	// The merge says what it puts in force, before what the run had proposed.
+	first, rest, _ := strings.Cut(w.git(w.path, "log", "-1", "--format=%b", "main"), "What follows is what the run had proposed.")
+	if want := "Set by hand before it was merged:\n\n- `callers/caller=search`: 450/s, burst 900, in place of 420/s, burst 840"; !strings.Contains(first, want) || strings.Contains(first, "web") || rest == "" {
+		t.Errorf("the merge says\n%s\nwant\n%s", first, want)
+	}
 	if got, want := edits(t, w, "checkout"), (map[string]string{"callers/caller=search": "Bob"}); !maps.Equal(got, want) {
 		t.Errorf("edited %v, want %v", got, want)
 	}

@@ -3,12 +3,16 @@ package gitsync
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/object"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/escape"
+	said "github.com/openrlc/rlc/internal/review"
 	"github.com/openrlc/rlc/quotafile"
 )
 
@@ -94,8 +98,12 @@ func (s *service) accept(p rlc.Proposal, actor string, epoch uint64) (plumbing.H
 	if err != nil {
 		return plumbing.ZeroHash, err
 	}
+	byHand, err := s.byHand(tree, b)
+	if err != nil {
+		return plumbing.ZeroHash, err
+	}
 	body, _, _ := cutTrailers(b.ours.Message)
-	msg := withTrailers(body, []trailer{
+	msg := withTrailers(withEdits(body, byHand), []trailer{
 		{runTrailer, p.RunID}, {serviceTrailer, s.segment}, {epochTrailer, fmt.Sprint(epoch)}, {actorTrailer, person(actor)},
 	}, edited)
 	parents := []plumbing.Hash{s.t.base}
@@ -103,6 +111,60 @@ func (s *service) accept(p rlc.Proposal, actor string, epoch uint64) (plumbing.H
 		parents = append(parents, s.t.branch)
 	}
 	return s.commit(s.v, s.who, tree, msg, parents...)
+}
+
+// byHand says line by line what of the result is not what the run put into the
+// review: nothing for a review without a person's commits.
+func (s *service) byHand(tree plumbing.Hash, b review) (out []string, err error) {
+	if !b.human {
+		return nil, nil
+	}
+	result, err := s.lenient(tree)
+	if err != nil {
+		return nil, err
+	}
+	put, err := s.lenient(b.ours.TreeHash)
+	if err != nil {
+		return nil, err
+	}
+	tip, err := s.lenient(s.line.tip().tree)
+	if err != nil {
+		return nil, err
+	}
+	ids := maps.Clone(put)
+	maps.Copy(ids, result)
+	for _, id := range slices.Sorted(maps.Keys(ids)) {
+		was, had := put[id]
+		is, has := result[id]
+		on, before := tip[id]
+		if had == has && same(was, is) || before == has && same(on, is) {
+			continue // the run's, or not the review's
+		}
+		out = append(out, fmt.Sprintf("- %s: %s, in place of %s", escape.Code(id), told(is, has), told(was, had)))
+	}
+	return out, nil
+}
+
+// told is a line of quotas.yaml in a message.
+func told(q rlc.Quota, there bool) string {
+	if !there {
+		return "none"
+	}
+	return said.Limit(q.Limit, q.Mode, q.Hours)
+}
+
+// withEdits puts what a person changed below a message's title: what follows is the
+// run's.
+func withEdits(body string, lines []string) string {
+	if len(lines) == 0 {
+		return body
+	}
+	if more := len(lines) - said.Riskiest; more > 0 {
+		lines = append(lines[:said.Riskiest:said.Riskiest], fmt.Sprintf("- and %d more", more))
+	}
+	title, rest, _ := strings.Cut(body, "\n")
+	return title + "\n\nSet by hand before it was merged:\n\n" + strings.Join(lines, "\n") +
+		"\n\nWhat follows is what the run had proposed.\n\n" + strings.TrimLeft(rest, "\n")
 }
 
 // adrift is why nothing comes of a review that is.

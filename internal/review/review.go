@@ -282,10 +282,10 @@ func row(b *strings.Builder, c rlc.Change) {
 		key = escape.Code(c.Key.String())
 	}
 	if c.Old != nil {
-		old = limit(*c.Old, c.OldMode, c.OldTimed.Hours)
+		old = Limit(*c.Old, c.OldMode, c.OldTimed.Hours)
 	}
 	if c.New != nil && !c.Remove {
-		new = limit(*c.New, c.NewMode, c.NewTimed.Hours)
+		new = Limit(*c.New, c.NewMode, c.NewTimed.Hours)
 		switch {
 		case c.Old == nil:
 			delta = "new"
@@ -312,8 +312,8 @@ func row(b *strings.Builder, c rlc.Change) {
 		escape.Code(bucket), key, old, new, delta, peak, headroom, was.share(), is.share(), why)
 }
 
-// limit renders a limit for a table.
-func limit(l rlc.Limit, m rlc.Mode, h *rlc.QuotaHours) string {
+// Limit renders a limit for a line.
+func Limit(l rlc.Limit, m rlc.Mode, h *rlc.QuotaHours) string {
 	s := number(float64(l.Rate)) + "/s, burst " + strconv.FormatInt(int64(l.Burst), 10)
 	if h != nil {
 		s += ", " + policies.HoursText(h)
