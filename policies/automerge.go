@@ -3,6 +3,8 @@ package policies
 import (
 	"fmt"
 	"math"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/robfig/cron/v3"
@@ -161,6 +163,36 @@ func FrozenAt(svc *rlc.Service, now time.Time) (f Frozen, frozen bool) {
 	return f, true
 }
 
+// sundaysAreZero writes a schedule's weekdays out without a 7, which is Sunday too and
+// which the parser does not know. What is no weekday stays as it is.
+func sundaysAreZero(schedule string) string {
+	fields := strings.Fields(schedule)
+	if len(fields) != 5 || !strings.Contains(fields[4], "7") {
+		return schedule
+	}
+	var days []string
+	for part := range strings.SplitSeq(fields[4], ",") {
+		span, every, _ := strings.Cut(part, "/")
+		first, last, ranged := strings.Cut(span, "-")
+		from, err := strconv.Atoi(first)
+		to, step := from, 1
+		if ranged && err == nil {
+			to, err = strconv.Atoi(last)
+		}
+		if every != "" && err == nil {
+			step, err = strconv.Atoi(every)
+		}
+		if err != nil || step < 1 || to > 7 {
+			return schedule
+		}
+		for d := from; d <= to; d += step {
+			days = append(days, strconv.Itoa(d%7))
+		}
+	}
+	fields[4] = strings.Join(days, ",")
+	return strings.Join(fields, " ")
+}
+
 // holds looks for the last moment that began the freeze: one that lies within
 // its length before now.
 func holds(z rlc.Freeze, now time.Time) (until time.Time, is bool) {
@@ -172,7 +204,7 @@ func holds(z rlc.Freeze, now time.Time) (until time.Time, is bool) {
 		}
 	}()
 	parser := cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
-	schedule, err := parser.Parse(z.Cron)
+	schedule, err := parser.Parse(sundaysAreZero(z.Cron))
 	if err != nil {
 		return now.Add(z.For), true
 	}

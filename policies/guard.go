@@ -129,7 +129,7 @@ func (g *guarding) run(err error) {
 		return
 	}
 	if g.e.Current == nil {
-		g.reason("new", false, "no quota in force: nothing to measure a step against")
+		g.reason("new", false, "no quota was in force: nothing to measure a step against")
 		g.round()
 		g.conclude(rlc.Limit{})
 		return

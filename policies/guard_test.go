@@ -285,7 +285,7 @@ func TestExplainTellsTheWayToTheNumber(t *testing.T) {
   confidence                          × 1.00 for 14 of 14 days of history
   burst                               burst 260: 2 × the rate; bursts below the step of 1m are not visible
   data                                data as expected: newest sample at 2026-11-23 02:00 UTC
-  new                                 no quota in force: nothing to measure a step against
+  new                                 no quota was in force: nothing to measure a step against
   rounding                            up to three significant digits
   invariants                          floor and contract are kept
 why: weekly peak 100/s × 1.30 headroom

@@ -48,8 +48,11 @@ func (d *doc) freeze(n *yaml.Node) (all []rlc.Freeze) {
 		var f rlc.Freeze
 		cron := o.need("cron")
 		if s, ok := d.str(cron, "cron"); ok {
-			if f.Cron = s; !validCron(s) {
+			switch f.Cron = s; {
+			case !validCron(s):
 				d.refuse(cron, `write five fields: minute hour day month weekday, as "0 0 20 12 *"`, "cron: %s is not a schedule", show(s))
+			case !comes(s):
+				d.refuse(cron, "write a day that its months have", "cron: %s never comes", show(s))
 			}
 		}
 		length := o.need("for")
@@ -82,6 +85,56 @@ func validCron(s string) bool {
 		}
 	}
 	return true
+}
+
+// comes reports whether a valid schedule names a day that one of its months has. A
+// weekday always comes: cron takes either of the two.
+func comes(cron string) bool {
+	fields := strings.Fields(cron)
+	if fields[4] != "*" && fields[4] != "*/1" {
+		return true
+	}
+	for month, days := range []int{31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31} {
+		if cronHas(fields[3], month+1, 1, 12) && cronFirst(fields[2], 1, 31) <= days {
+			return true
+		}
+	}
+	return false
+}
+
+// cronFirst is the lowest number that a valid field names, high+1 for none.
+func cronFirst(field string, low, high int) int {
+	for n := low; n <= high; n++ {
+		if cronHas(field, n, low, high) {
+			return n
+		}
+	}
+	return high + 1
+}
+
+// cronHas reports whether a valid field names n.
+func cronHas(field string, n, low, high int) bool {
+	for part := range strings.SplitSeq(field, ",") {
+		span, stepped, _ := strings.Cut(part, "/")
+		from, to := low, high
+		if span != "*" {
+			first, last, ranged := strings.Cut(span, "-")
+			from, _ = strconv.Atoi(first)
+			if to = from; ranged {
+				to, _ = strconv.Atoi(last)
+			} else if stepped != "" {
+				to = high // 5/10 is 5-31/10
+			}
+		}
+		step := 1
+		if stepped != "" {
+			step, _ = strconv.Atoi(stepped)
+		}
+		if n >= from && n <= to && (n-from)%step == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // validCronPart accepts *, 5, 1-5, and each with a step: */10.
@@ -121,9 +174,25 @@ func (d *doc) aliases(n *yaml.Node) (all []rlc.Alias) {
 			d.refuse(o.get("was"), "remove one", "aliases name %s twice", show(a.Was))
 		}
 		was[a.Was] = true
+		if a.Was != "" && a.Was != a.Caller && comesFrom(all, a.Was, a.Caller) {
+			d.refuse(o.get("was"), "remove one", "aliases go in a circle: %s was %s already", show(a.Was), show(a.Caller))
+		}
 		all = append(all, a)
 	})
 	return all
+}
+
+// comesFrom reports whether caller was earlier once, by one alias or several.
+func comesFrom(all []rlc.Alias, caller, earlier string) bool {
+	names := map[string]bool{caller: true}
+	for range all { // no chain is longer
+		for _, a := range all {
+			if names[a.Caller] {
+				names[a.Was] = true
+			}
+		}
+	}
+	return names[earlier]
 }
 
 // failover reads [{lose, to: {region: share}}].
