@@ -174,7 +174,7 @@ func (b *builder) overrides() (lifted bool) {
 		if stands && o.Action == LimitAction || !o.matches(named) {
 			continue
 		}
-		b.r.overrides = append(b.r.overrides, o)
+		b.r.overrides, b.r.caller = append(b.r.overrides, o), named["caller"]
 		lifted = lifted || stands && o.Action == LiftAction
 	}
 	return lifted
@@ -188,7 +188,7 @@ func (b *builder) limitOverrides(parts []draft) []draft {
 		if o.Action != LimitAction || !o.stands(b.l.at) || !o.matches(named) || len(parts) == gcra.MaxCharges {
 			continue
 		}
-		p := o.draft(b.s.Name, b.who(hit{}))
+		p := o.draft(b.s.Name, b.who(hit{}), named["caller"])
 		p.class = b.class
 		p.shared = b.e.shares(gcra.TokenBucket)
 		if !p.shared && b.e.config.Loop != nil {

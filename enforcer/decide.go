@@ -55,6 +55,9 @@ type Decision struct {
 	// Overridden where an override dropped the request; Key then holds its id.
 	Bucket string
 	Key    rlc.Key // sensitive values are hashed
+	// Caller is who an override refused that is for callers by name, hashed
+	// where it is sensitive; "" for every other decision.
+	Caller string
 	// Limit of that bucket's key; nil where nothing limits it.
 	Limit     *rlc.Limit
 	Remaining int64 // whole tokens left under Limit
@@ -278,7 +281,7 @@ func (t *route) answer(d *Decision, live, asIf *verdict) {
 }
 
 func (d *Decision) refused(p *part, v *verdict) {
-	d.Bucket, d.Key, d.Limit = p.bucket.Name, p.key, p.limit
+	d.Bucket, d.Key, d.Limit, d.Caller = p.bucket.Name, p.key, p.limit, p.bucket.refuses
 	d.Remaining, d.RetryAfter = v.Remaining, v.Wait
 }
 

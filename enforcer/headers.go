@@ -57,11 +57,14 @@ func (e *Enforcer) Headers(h http.Header, service string, d Decision) {
 }
 
 // link is the Link field's value: the page that explains the bucket. What
-// stands in a bucket's place has none: an override is explained where overrides
-// stand, and what no bucket matches where the policy says so.
+// stands in a bucket's place has none: an override on a caller is explained to
+// the caller, every other where overrides stand, and what no bucket matches
+// where the policy says so.
 func (e *Enforcer) link(service string, d Decision) string {
 	page := "/services/" + url.PathEscape(service)
 	switch {
+	case d.Caller != "":
+		page = "/why?" + url.Values{"service": {service}, "caller": {d.Caller}}.Encode()
 	case d.Bucket == Overridden:
 		page = "/emergency"
 	case d.Bucket == Unmatched:
@@ -216,10 +219,10 @@ func appendText(b []byte, s string, quoted bool) []byte {
 
 // Status is the HTTP status of a drop: 429 Too Many Requests, or 503 Service
 // Unavailable where load is shed whoever sends it: a cap on requests in flight
-// is full, a person's override dropped the request, or its bucket fails closed
-// and the counters do not answer.
+// is full, a person's override that is for no caller by name dropped the
+// request, or its bucket fails closed and the counters do not answer.
 func (e *Enforcer) Status(service string, d Decision) int {
-	if d.Failure != "" || d.Bucket == Overridden || e.algorithm(service, d.Bucket) == rlc.Concurrency {
+	if d.Failure != "" || d.Bucket == Overridden && d.Caller == "" || e.algorithm(service, d.Bucket) == rlc.Concurrency {
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusTooManyRequests

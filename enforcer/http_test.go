@@ -408,8 +408,47 @@ func TestARefusalLinksToThePageThatExplainsIt(t *testing.T) {
 	if got := call(e, "POST", "/v1/check", check).Header().Get("Link"); got != `<https://rlc.example/services/s/policy>; rel="help"` {
 		t.Errorf("what no bucket matches links to %s", got)
 	}
-	overlay(t, e, 1, override("o1", func(o *enforcer.Override) { o.Match = map[string]enforcer.Pattern{"caller": {"x"}} }))
-	if got := call(e, "POST", "/v1/check", check).Header().Get("Link"); got != `<https://rlc.example/emergency>; rel="help"` {
-		t.Errorf("an override links to %s", got)
+}
+
+// An override on a caller by name is that caller's limit: 429, and the page that
+// explains it to the caller. One for whoever sends sheds load: 503.
+func TestAnOverrideOnACallerRefusesAsALimitDoesAndOthersShedLoad(t *testing.T) {
+	const why = `<https://rlc.example/why?caller=x&service=s>; rel="help"`
+	const emergency = `<https://rlc.example/emergency>; rel="help"`
+	type answer struct {
+		Status int
+		Link   string
+	}
+	none, share, wide := rlc.Rate(0), rlc.Ratio(0.999), map[string]enforcer.Pattern{"procedure": {"Buy"}}
+	by := func(p ...string) map[string]enforcer.Pattern { return map[string]enforcer.Pattern{"caller": p} }
+	for name, c := range map[string]struct {
+		change func(*enforcer.Override)
+		want   answer
+	}{
+		"block of a caller":    {func(o *enforcer.Override) { o.Match = by("x") }, answer{429, why}},
+		"block of a list":      {func(o *enforcer.Override) { o.Match = by("w", "x") }, answer{429, why}},
+		"limit of a prefix":    {func(o *enforcer.Override) { o.Match, o.Action, o.Rate = by("x*"), enforcer.LimitAction, &none }, answer{429, why}},
+		"drop of a caller":     {func(o *enforcer.Override) { o.Match, o.Action, o.DropRatio = by("x"), enforcer.DropAction, share }, answer{429, why}},
+		"ramp of a caller":     {func(o *enforcer.Override) { o.Match, o.Until = by("x"), noon }, answer{429, why}},
+		"block of a procedure": {func(o *enforcer.Override) { o.Match = wide }, answer{503, emergency}},
+		"block of everybody":   {func(o *enforcer.Override) { o.Match = by("*") }, answer{503, emergency}},
+		"limit of everybody":   {func(o *enforcer.Override) { o.Match, o.Action, o.Rate = map[string]enforcer.Pattern{}, enforcer.LimitAction, &none }, answer{503, emergency}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, _ := start(t, enforcer.Config{PagesURL: "https://rlc.example"})
+			load(t, e, snap(1, policy("s", "buckets:\n  - {name: b, each: [caller], limit: {rate: 0, burst: 0}}\n")))
+			overlay(t, e, 1, override("o1", func(o *enforcer.Override) { o.From = noon.Add(-time.Hour); c.change(o) }))
+			for range 100 { // a share of 0.999, and the ramp's first instant, admit next to nothing
+				rec := call(e, "POST", "/v1/check", `{"service":"s","attributes":{"caller":"x","procedure":"Buy"}}`)
+				if rec.Code == 200 {
+					continue
+				}
+				if got := (answer{rec.Code, rec.Header().Get("Link")}); got != c.want {
+					t.Errorf("got  %+v\nwant %+v", got, c.want)
+				}
+				return
+			}
+			t.Error("nothing was dropped")
+		})
 	}
 }

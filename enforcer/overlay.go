@@ -27,6 +27,7 @@ type override struct {
 	Override
 	match  *match.Matcher
 	key    rlc.Key // in decisions: its id
+	calls  bool    // it is for callers by name, not for whoever sends
 	bucket *bucket // what stands for it among a request's limits
 	from   int64   // seconds since 1970: from when it stands,
 	until  int64   // from when it does not,
@@ -130,7 +131,7 @@ func (e *Enforcer) overlaid(now int64) (list []*override, next int64) {
 	for _, o := range e.overlay.list.List {
 		x := &override{
 			Override: o, key: rlc.Key{"id": o.ID},
-			from: o.From.Unix(), until: ceilSecond(o.Until), back: ceilSecond(o.Until.Add(o.ramp())),
+			calls: o.namesCallers(), from: o.From.Unix(), until: ceilSecond(o.Until), back: ceilSecond(o.Until.Add(o.ramp())),
 		}
 		c := e.overrideCounts[o.ID]
 		if c == nil {
@@ -180,9 +181,12 @@ func (o *override) matches(attrs rlc.Attributes) bool { return o.match.Match(att
 
 // draft is what a limit override holds a request of a service to: each service
 // has a counter of its own.
-func (o *override) draft(service, who string) draft {
+func (o *override) draft(service, who, caller string) draft {
 	limit := o.limit()
 	b := *o.bucket
+	if o.calls {
+		b.refuses = caller
+	}
 	b.space = overrideSpace + o.ID + "\x00" + service
 	b.asIf = asIfPrefix + b.space
 	compiled, _ := gcra.Compile(limit) // it was valid when it was loaded
@@ -201,7 +205,7 @@ func (t *route) overridden(d *Decision, at instant, peek bool) bool {
 		}
 		drop := o.Action == BlockAction || rand.Float64() < float64(o.DropRatio)
 		if drop {
-			o.drop(d, at)
+			o.drop(d, at, t.caller)
 			if !peek {
 				t.series.count(Drop, at.second)
 			}
@@ -214,8 +218,11 @@ func (t *route) overridden(d *Decision, at instant, peek bool) bool {
 	return false
 }
 
-// drop makes d a drop by the override.
-func (o *override) drop(d *Decision, at instant) {
+// drop makes d a drop by the override, of a request of a caller.
+func (o *override) drop(d *Decision, at instant, caller string) {
+	if o.calls {
+		d.Caller = caller
+	}
 	d.Outcome, d.Bucket, d.Key, d.Limit = Drop, Overridden, o.key, nil
 	d.Remaining, d.Wait = 0, 0
 	d.RetryAfter = time.Second
@@ -237,7 +244,7 @@ func (t *route) comeBack(d *Decision, at instant, peek bool) {
 			o.count(d.Outcome, peek)
 		case o.stands(at.second) || d.Outcome != VirtualDrop:
 		case rand.Float64() < float64(o.back-at.second)/float64(o.back-o.until):
-			o.drop(d, at)
+			o.drop(d, at, t.caller)
 			o.count(Drop, peek)
 		}
 	}

@@ -144,6 +144,13 @@ func (o Override) limit() rlc.Limit {
 	return l
 }
 
+// namesCallers reports whether the override is for callers by name: a value, a
+// prefix or a list, not for all that have a name or for those that have none.
+func (o Override) namesCallers() bool {
+	p, ok := o.Match["caller"]
+	return ok && !slices.Equal(p, Pattern{"*"}) && !slices.Equal(p, Pattern{"absent"})
+}
+
 // ramp is how long after its end an override's requests come back.
 func (o Override) ramp() time.Duration {
 	switch {

@@ -46,6 +46,7 @@ type course struct {
 	caps       []*bucket   // every cap that matches and is not turned off, and limit overrides
 	off        []*counts   // buckets that a panic turned off
 	overrides  []*override // the others that match
+	caller     string      // whom they are told of: hashed where it is sensitive
 	holds      bool        // an admitted request holds something until it is over
 	trips      bool        // it may wait for the shared store more than once
 	costHeader string

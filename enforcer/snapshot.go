@@ -134,6 +134,7 @@ type bucket struct {
 	counts            *counts     // where it counts; set by Enforcer.adopt
 	fixed             *rlc.Limit  // each key's limit by a person's hand; nil for none
 	window            *gcra.Limit // the same ready for arithmetic, where it is a window
+	refuses           string      // the caller that a limit override on callers by name refuses; else ""
 }
 
 // name names the bucket's counters: each zone or region has its own where the

@@ -189,15 +189,22 @@ func wait(ctx context.Context, d time.Duration) error {
 // refusal is the error of a dropped call; it says to come back after so many
 // seconds.
 func refusal(d *enforcer.Decision, after int64) error {
-	s := status.New(codes.ResourceExhausted, "over the limit of "+strings.ToValidUTF8(d.Bucket, "\uFFFD"))
-	subject := d.Key.String()
-	if subject == "" {
+	what, subject, said := "bucket "+d.Bucket, d.Key.String(), "over the limit of "+d.Bucket
+	switch {
+	case d.Bucket == enforcer.Overridden:
+		what = "override " + d.Key["id"]
+		said = "refused by " + what
+		if d.Caller != "" {
+			subject = "caller=" + d.Caller
+		}
+	case subject == "":
 		subject = d.Bucket
 	}
+	s := status.New(codes.ResourceExhausted, strings.ToValidUTF8(said, "\uFFFD"))
 	detailed, err := s.WithDetails(
 		&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Duration(after) * time.Second)},
 		&errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{{
-			Subject: strings.ToValidUTF8(subject, "\uFFFD"), Description: "bucket " + strings.ToValidUTF8(d.Bucket, "\uFFFD"),
+			Subject: strings.ToValidUTF8(subject, "\uFFFD"), Description: strings.ToValidUTF8(what, "\uFFFD"),
 		}}},
 	)
 	if err != nil {

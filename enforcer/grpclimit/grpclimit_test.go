@@ -170,6 +170,22 @@ func TestRefusalsAreExhaustedAndSayWhenToComeBack(t *testing.T) {
 	}
 }
 
+func TestAnOverrideSaysWhichItIsAndWhomItRefuses(t *testing.T) {
+	for match, subject := range map[string]string{`{"caller":"a"}`: "caller=a", `{}`: "id=o1"} {
+		e := decides(t, byCaller)
+		if err := e.LoadOverrides(rlc.Version{Epoch: 1, Number: 1}, []byte(`{"overrides":[{"id":"o1","service":"s","match":`+match+`,"action":"block","from":"2026-11-02T12:00:00Z","until":"2026-11-02T13:00:00Z","actor":"ana","reason":"INC-1"}]}`)); err != nil {
+			t.Fatal(err)
+		}
+		s := status.Convert(say(t.Context(), serve(t, grpclimit.Config{Enforcer: e, Attributes: fixed}, &echo{})))
+		if s.Code() != codes.ResourceExhausted || s.Message() != "refused by override o1" || len(s.Details()) != 2 {
+			t.Fatalf("%s: %v", match, s)
+		}
+		if quota := s.Details()[1].(*errdetails.QuotaFailure).Violations; len(quota) != 1 || quota[0].Subject != subject || quota[0].Description != "override o1" {
+			t.Errorf("%s: %v", match, quota)
+		}
+	}
+}
+
 // A client with gRPC's own retries heeds the pushback: it gives up at once
 // where the wait is longer than its call may last.
 func TestGRPCsOwnRetriesHeedThePushback(t *testing.T) {

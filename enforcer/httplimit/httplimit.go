@@ -66,7 +66,7 @@ func New(c Config) (*Limiter, error) {
 }
 
 // Wrap passes on to next what is admitted, and answers the rest with 429, or
-// with 503 where the service sheds load, and a small problem of constant text.
+// with 503 where the service sheds load whoever sends it, and a small problem of constant text.
 // Every answer of a limited bucket carries the RateLimit fields.
 //
 // A request that a leaky bucket paces waits here; one whose client leaves

@@ -241,6 +241,20 @@ func TestResponseHeadersAreStructuredFields(t *testing.T) {
 	}
 }
 
+func TestAnOverrideOnACallerLinksToWhyThatCallerIsRefused(t *testing.T) {
+	for match, link := range map[string]string{`{"caller":"a"}`: "/why?caller=a&service=s", `{}`: "/emergency"} {
+		e := decides(t, enforcer.Config{PagesURL: "https://rlc.example"}, enforcing)
+		if err := e.LoadOverrides(rlc.Version{Epoch: 1, Number: 1}, []byte(`{"overrides":[{"id":"o1","service":"s","match":`+match+`,"action":"block","from":"2026-11-02T12:00:00Z","until":"2026-11-02T13:00:00Z","actor":"ana","reason":"INC-1"}]}`)); err != nil {
+			t.Fatal(err)
+		}
+		got := ask(t, client(t, rls.Config{Enforcer: e, Headers: true}), describe("caller", "a"))
+		last := got.ResponseHeadersToAdd[len(got.ResponseHeadersToAdd)-1]
+		if want := "<https://rlc.example" + link + `>; rel="help"`; got.OverallCode != pb.RateLimitResponse_OVER_LIMIT || last.Key != "Link" || last.Value != want {
+			t.Errorf("%s: %v, want %s", match, got, want)
+		}
+	}
+}
+
 func TestDescriptorsAreNamedByTheServicesProfile(t *testing.T) {
 	e := decides(t, enforcer.Config{}, "profile: mesh\n"+enforcing, "profiles/mesh.yaml", `apiVersion: rlc/v1
 kind: Profile
