@@ -49,24 +49,47 @@ func (o Override) Over() time.Time {
 func (o Override) Touches(match map[string]Pattern, key Key) (some, all bool) {
 	all = true
 	for name, want := range o.Match {
-		value, known := key[name]
-		if !known {
-			p, ok := match[name]
-			switch {
-			case ok && p.Kind == Exact && len(p.Values) == 1:
-				value, known = p.Values[0], true
-			case ok && p.Kind == Absent:
-				value, known = "", true
-			}
+		may, every := true, false
+		if value, known := key[name]; known {
+			may = covers(want, value)
+			every = may
+		} else if p, known := match[name]; known {
+			may, every = overlap(want, p)
 		}
-		switch {
-		case !known:
-			all = false
-		case !covers(want, value):
+		if !may {
 			return false, false
 		}
+		all = all && every
 	}
 	return true, all
+}
+
+// overlap reports whether a pattern, as people write it, can fit a value that
+// another fits, and whether it fits all of them.
+func overlap(want []string, p Pattern) (some, all bool) {
+	switch p.Kind {
+	case Absent:
+		some = covers(want, "")
+		return some, some
+	case Exact, List:
+		all = true
+		for _, value := range p.Values {
+			fits := covers(want, value)
+			some, all = some || fits, all && fits
+		}
+		return some, all
+	}
+	begin := "" // of every value that p fits
+	if p.Kind == Prefix && len(p.Values) > 0 {
+		begin = p.Values[0]
+	}
+	if len(want) == 1 && strings.HasSuffix(want[0], "*") {
+		prefix := strings.TrimSuffix(want[0], "*")
+		all = strings.HasPrefix(begin, prefix)
+		return all || strings.HasPrefix(prefix, begin), all
+	}
+	absent := len(want) == 1 && want[0] == "absent"
+	return !absent && slices.ContainsFunc(want, func(v string) bool { return strings.HasPrefix(v, begin) }), false
 }
 
 // Matches reports whether the override is for a request of its service with
