@@ -288,6 +288,9 @@ func (a *App) KeepOverride(ctx context.Context, id, actor string) (rlc.Commit, e
 		return rlc.Commit{}, err
 	}
 	path := quotafile.PolicyPath(o.Service)
+	if svc := quotafile.Parse(files, nil).Service(o.Service); svc != nil && svc.Bucket(o.ID) != nil {
+		return rlc.Commit{}, fmt.Errorf("%w: override %s is permanent already: it is the bucket of this name in %s", rlc.ErrConflict, id, path)
+	}
 	text, err := withCap(files[path], o)
 	if err != nil {
 		return rlc.Commit{}, err
@@ -318,12 +321,15 @@ func withCap(policy []byte, o rlc.Override) ([]byte, error) {
 	if rate == 0 {
 		burst = 0
 	}
-	match := map[string]enforcer.Pattern(toEnforcer(o).Match)
-	inner, err := json.Marshal(match) // JSON is YAML
-	if err != nil {
-		return nil, err
+	match := ""
+	if all := map[string]enforcer.Pattern(toEnforcer(o).Match); len(all) > 0 { // an empty match is none
+		inner, err := json.Marshal(all) // JSON is YAML
+		if err != nil {
+			return nil, err
+		}
+		match = ", match: " + string(inner)
 	}
-	bucket := fmt.Sprintf("- {name: %s, role: cap, mode: enforce, match: %s, limit: {rate: %s, burst: %d}}", o.ID, inner, strconv.FormatFloat(float64(rate), 'f', -1, 64), burst)
+	bucket := fmt.Sprintf("- {name: %s, role: cap, mode: enforce%s, limit: {rate: %s, burst: %d}}", o.ID, match, strconv.FormatFloat(float64(rate), 'f', -1, 64), burst)
 	lines := strings.SplitAfter(string(policy), "\n")
 	for i, line := range lines {
 		if head, _, _ := strings.Cut(line, "#"); strings.TrimRight(head, " \t\r\n") != "buckets:" {

@@ -306,9 +306,25 @@ func TestAnOverrideBecomesACapInThePersonsNameAndItsWindowIsLeftOut(t *testing.T
 		b := s.Bucket(o.ID)
 		return b != nil && b.Role == rlc.CapRole && b.Limit != nil && b.Limit.Rate == 120 && s.Bucket("callers") != nil
 	})
-	for caller, want := range map[string]int{"web": 1, "mobile": 0} {
+	if _, err := a.KeepOverride(t.Context(), o.ID, "ana"); !errors.Is(err, rlc.ErrConflict) || !strings.Contains(err.Error(), "permanent already") {
+		t.Errorf("kept twice: %v", err)
+	}
+	whole := block(time.Hour) // of every request of the service
+	whole.Action, whole.Rate, whole.Match = "limit", &held, nil
+	if whole, err = a.SetOverride(t.Context(), whole, "ana"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.KeepOverride(t.Context(), whole.ID, "ana"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the cap without a match is desired", func() bool {
+		_, c := a.Desired()
+		b := c.Service("checkout").Bucket(whole.ID)
+		return b != nil && len(b.Match) == 0 && b.Limit.Rate == 120
+	})
+	for caller, want := range map[string]int{"web": 2, "mobile": 1} {
 		got := a.WindowsOf(t.Context(), "checkout", "callers", rlc.Key{"caller": caller})
-		if len(got) != want || want == 1 && (!got[0].From.Equal(o.From) || !got[0].Until.Equal(o.Over())) {
+		if len(got) != want || want == 2 && (!got[0].From.Equal(o.From) || !got[0].Until.Equal(o.Over())) {
 			t.Errorf("%s: windows left out %+v, want %d", caller, got, want)
 		}
 	}
