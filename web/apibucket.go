@@ -5,7 +5,6 @@ import (
 	"strconv"
 
 	"github.com/openrlc/rlc"
-	"github.com/openrlc/rlc/policies"
 )
 
 func rowJSON(r *row) object {
@@ -137,13 +136,11 @@ func (s *server) answerBucket(v *visit, t *truth, name string, key rlc.Key) erro
 	out["service"] = t.name
 	out["reasons"], out["flags"], out["backtest"], out["estimate"], out["run"] = []rlc.Reason{}, []rlc.Flag{}, nil, nil, nil
 	out["forecast"] = nil
-	out["explanation"] = object{"verdict": "No run has looked at this quota yet.", "text": "No run has looked at this quota yet.\n"}
+	out["explanation"] = explanationOf(t, r)
 	if c := r.change; c != nil {
 		out["reasons"], out["flags"], out["estimate"], out["run"] = list(c.Reasons), list(c.Flags), c.Estimate, c.RunID
 		out["backtest"], out["coverage"], out["valid_days"] = backtestsJSON(c), c.Coverage, c.ValidDays
 		out["forecast"] = c.Forecast
-		e := policies.Explain(*c)
-		out["explanation"] = object{"verdict": e.Verdict, "text": e.Text()}
 	}
 	out["history"] = nil
 	if h, err := s.stored(v.ctx(), t, r, s.Now().UTC()); err == nil && len(h.Hours) > 0 {
