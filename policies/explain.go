@@ -90,15 +90,11 @@ func relative(from, to rlc.Rate) string {
 	if from <= 0 {
 		return "from nothing"
 	}
-	p := 100 * float64(to/from-1)
-	sign := "+"
-	if p < 0 {
-		sign = "−"
+	share, digits := float64(to/from-1), 1
+	if math.Abs(share) >= 0.1-1e-9 {
+		digits = 0
 	}
-	if p = math.Abs(p); p >= 10 {
-		return fmt.Sprintf("%s%.0f %%", sign, p)
-	}
-	return fmt.Sprintf("%s%.1f %%", sign, p)
+	return stat.ShareText(share, digits)
 }
 
 func flagText(f rlc.Flag) string {

@@ -144,7 +144,7 @@ func (b *BlastGate) Add(c rlc.Change) {
 func (b *BlastGate) Why(service string) string {
 	var why []string
 	if r := b.services[service]; r != nil && float64(r.lowered) > maxLowered*float64(r.quotas) {
-		why = append(why, fmt.Sprintf("%d of %d quotas are lowered, more than %s", r.lowered, r.quotas, percent(maxLowered)))
+		why = append(why, fmt.Sprintf("%d of %s lowered, more than %s", r.lowered, rlc.Plural(r.quotas, "quota"), percent(maxLowered)))
 	}
 	if a := b.all; a.before > 0 && (a.before-a.after)/a.before > maxFleetLowered+1e-12 {
 		why = append(why, fmt.Sprintf("the fleet's total is lowered by %.1f %%, more than %s", math.Floor(1000*(a.before-a.after)/a.before+1e-9)/10, percent(maxFleetLowered)))

@@ -326,6 +326,7 @@ func (g *guarding) conclude(fixed rlc.Limit) {
 		return
 	}
 	c.New = &limit
+	g.finalBurst(limit.Burst)
 	c.NewMode = c.OldMode
 	if g.e.Current == nil || c.OldMode == rlc.Shadow {
 		// Thin evidence softens a quota that is new or still soft; it never
@@ -340,6 +341,20 @@ func (g *guarding) conclude(fixed rlc.Limit) {
 	}
 	if c.Old != nil && limit.Rate < c.Old.Rate {
 		c.Look = joined(append([]string{c.Look}, g.look...))
+	}
+}
+
+// finalBurst adds to the estimate's word on the burst what became of it, where the
+// guards left another: it follows the rate.
+func (g *guarding) finalBurst(burst rlc.Burst) {
+	if burst == g.est.Limit.Burst {
+		return
+	}
+	for i := range g.change.Reasons {
+		if r := &g.change.Reasons[i]; r.Rule == "burst" {
+			r.Detail += fmt.Sprintf("; %d with the rate and the steps as the guards leave them", burst)
+			return
+		}
 	}
 }
 

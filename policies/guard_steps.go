@@ -118,17 +118,17 @@ func (g *guarding) deadband() bool {
 	unclamped := math.Abs(float64(g.rate-cur.Rate)) / float64(cur.Rate)
 	burst := g.est.Limit.Burst
 	if unclamped >= g.guards.Deadband-1e-9 {
-		g.reason("deadband", false, "%+.1f %% against the quota in force", 100*float64(g.rate/cur.Rate-1))
+		g.reason("deadband", false, "%s against the quota in force", stat.ShareText(float64(g.rate/cur.Rate-1), 1))
 		return false
 	}
-	change := 100 * float64(g.rate/cur.Rate-1)
+	change := stat.ShareText(float64(g.rate/cur.Rate-1), 1)
 	g.rate = cur.Rate
 	if float64(burst) >= float64(cur.Burst)*(1+g.guards.Deadband) {
-		g.reason("deadband", true, "%+.1f %% is inside the deadband of %.0f %%; the burst of %d is too small", change, 100*g.guards.Deadband, cur.Burst)
+		g.reason("deadband", true, "%s is inside the deadband of %.0f %%; the burst of %d is too small", change, 100*g.guards.Deadband, cur.Burst)
 		return true
 	}
 	g.kept = true
-	g.reason("deadband", true, "%+.1f %% is inside the deadband of %.0f %%", change, 100*g.guards.Deadband)
+	g.reason("deadband", true, "%s is inside the deadband of %.0f %%", change, 100*g.guards.Deadband)
 	return true
 }
 

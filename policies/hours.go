@@ -189,11 +189,11 @@ func (g *guarding) near(old rlc.QuotaHours, w wantedHours) bool {
 func (w *wantedHours) text(guards rlc.Guards) string {
 	text := fmt.Sprintf("from %s to %s, hour by hour", stat.RateText(slices.Min(w.rates)), stat.RateText(slices.Max(w.rates)))
 	if w.highest > 0 {
-		text += fmt.Sprintf("; %d hours at the highest estimate of the last 7 days", w.highest)
+		text += "; " + rlc.Plural(w.highest, "hour") + " at the highest estimate of the last 7 days"
 	}
 	if w.stepped > 0 {
-		text += fmt.Sprintf("; %d hours at most −%.0f %% in 24 h and −%.0f %% in 7 days, towards %s",
-			w.stepped, 100*guards.StepDown, 100*guards.WeekDown, stat.RateText(slices.Min(w.unclamped)))
+		text += fmt.Sprintf("; %s at most −%.0f %% in 24 h and −%.0f %% in 7 days, towards %s",
+			rlc.Plural(w.stepped, "hour"), 100*guards.StepDown, 100*guards.WeekDown, stat.RateText(slices.Min(w.unclamped)))
 	}
 	if w.why != "" {
 		text += "; no hour falls: " + w.why
@@ -299,10 +299,10 @@ func HoursDelta(c *rlc.Change) string {
 	m, _ := MovedHours(c)
 	s := ""
 	if m.Lower > 0 {
-		s += fmt.Sprintf(", %d h to %+.0f %%", m.Lower, -100*m.Down)
+		s += fmt.Sprintf(", %d h to %s", m.Lower, stat.ShareText(-m.Down, 0))
 	}
 	if m.Higher > 0 {
-		s += fmt.Sprintf(", %d h to %+.0f %%", m.Higher, 100*m.Up)
+		s += fmt.Sprintf(", %d h to %s", m.Higher, stat.ShareText(m.Up, 0))
 	}
 	return s
 }

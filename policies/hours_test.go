@@ -293,7 +293,7 @@ func TestTheBlastGateCountsHours(t *testing.T) {
 		t.Errorf("two of ten: %q", got)
 	}
 	changes[2].NewTimed.Hours = byDay(monday, 7, 100, 90)
-	if got, want := why(), "3 of 10 quotas are lowered, more than 20 %; the fleet's total is lowered by 5.5 %, more than 5 %"; got != want {
+	if got, want := why(), "3 of 10 quotas lowered, more than 20 %; the fleet's total is lowered by 5.5 %, more than 5 %"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	var g BlastGate

@@ -312,7 +312,7 @@ func delta(c rlc.Change) string {
 	case c.Old == nil || c.Old.Rate == 0:
 		return "new"
 	}
-	return fmt.Sprintf("%+.0f %%", 100*(float64(c.New.Rate)/float64(c.Old.Rate)-1)) + policies.HoursDelta(&c)
+	return stat.ShareText(float64(c.New.Rate)/float64(c.Old.Rate)-1, 0) + policies.HoursDelta(&c)
 }
 
 func dropsText(b *rlc.Backtest) string {

@@ -189,7 +189,7 @@ func (a *App) restoreQuotas(ctx context.Context, service string, diff []rollout.
 			return commit, err
 		}
 	}
-	err = a.Records.SetPins(ctx, pins, rlc.AuditEntry{At: now, Actor: actor, Action: "rollback", Object: service, Detail: fmt.Sprintf("%d quotas: %s", len(changes), reason)})
+	err = a.Records.SetPins(ctx, pins, rlc.AuditEntry{At: now, Actor: actor, Action: "rollback", Object: service, Detail: fmt.Sprintf("%s: %s", rlc.Plural(len(changes), "quota"), reason)})
 	a.Nudge()
 	return commit, err
 }

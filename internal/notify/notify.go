@@ -277,7 +277,7 @@ func Signature(secret, timestamp string, body []byte) string {
 func text(batch []rlc.OutgoingNotice) string {
 	var b strings.Builder
 	if len(batch) > 1 {
-		fmt.Fprintf(&b, "%d things to know\n", len(batch))
+		fmt.Fprintf(&b, "%s to know\n", rlc.Plural(len(batch), "thing"))
 	}
 	for i, n := range batch {
 		if i == 50 {

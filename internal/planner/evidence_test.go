@@ -108,7 +108,7 @@ func TestTheFleetBreakerLooksAtWhatWasLostSinceTheLastRun(t *testing.T) {
 func TestARunThatLowersTooMuchAsksForALook(t *testing.T) {
 	w := one(t, 200, wave(100))
 	w.cron()
-	if c := w.openProposal("geo").Changes[0]; c.New.Rate >= 200 || !strings.Contains(c.Look, "1 of 1 quotas are lowered") {
+	if c := w.openProposal("geo").Changes[0]; c.New.Rate >= 200 || !strings.Contains(c.Look, "1 of 1 quota lowered") {
 		t.Errorf("%v, look %q; want lowered with the blast gate's reason", c.New, c.Look)
 	}
 }

@@ -159,7 +159,7 @@ func Guards(svc *rlc.Service, changes []rlc.Change) []Guard {
 	case 1:
 		return append(out, Guard{Name: "1 quota goes from shadow to enforce"})
 	default:
-		return append(out, Guard{Name: fmt.Sprintf("%d quotas go from shadow to enforce", n)})
+		return append(out, Guard{Name: rlc.Plural(n, "quota") + " go from shadow to enforce"})
 	}
 }
 

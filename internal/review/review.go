@@ -15,6 +15,7 @@ import (
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/internal/escape"
+	"github.com/openrlc/rlc/internal/stat"
 	"github.com/openrlc/rlc/policies"
 )
 
@@ -26,7 +27,7 @@ const Explained = 5
 
 // TeamTitle is one line for the proposals of a team's services in one review.
 func TeamTitle(team string, services int) string {
-	return fmt.Sprintf("rlc(team %s): %s", escape.Clip(escape.Line(team), 80), count(services, "service"))
+	return fmt.Sprintf("rlc(team %s): %s", escape.Clip(escape.Line(team), 80), rlc.Plural(services, "service"))
 }
 
 // Title is one line: how many quotas, which way, and what it does to drops.
@@ -51,7 +52,7 @@ func Title(service string, changes []rlc.Change) string {
 		}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "rlc(%s): %s", escape.Clip(escape.Line(service), 80), count(len(changes), "quota"))
+	fmt.Fprintf(&b, "rlc(%s): %s", escape.Clip(escape.Line(service), 80), rlc.Plural(len(changes), "quota"))
 	for _, part := range []struct {
 		sign string
 		n    int
@@ -147,7 +148,7 @@ func Verdict(changes []rlc.Change) string {
 	if len(changes) == 1 {
 		verb = "changes"
 	}
-	fmt.Fprintf(&b, "%s %s; ", count(len(changes), "quota"), verb)
+	fmt.Fprintf(&b, "%s %s; ", rlc.Plural(len(changes), "quota"), verb)
 	switch {
 	case unknown == len(changes):
 		b.WriteString("no history was replayed against the new numbers.")
@@ -170,7 +171,7 @@ func Verdict(changes []rlc.Change) string {
 
 // Risk says in one sentence how closely to look.
 func Risk(changes []rlc.Change) string {
-	cut, looks, down, short := 0, 0, 0, 0
+	cut, looks, down, short, held := 0, 0, 0, 0, 0
 	drops := false
 	for _, c := range changes {
 		lower := policies.LowersRate(&c)
@@ -184,22 +185,25 @@ func Risk(changes []rlc.Change) string {
 		drops = drops || some
 		if policies.BurstFallsShort(&c) {
 			short++
+			if c.Old != nil {
+				held++
+			}
 		}
 		if c.Look != "" {
 			looks++
 		}
 	}
 	switch {
-	case cut == 1:
-		return "Risk: look closely. 1 decrease would have dropped requests."
-	case cut > 1:
-		return fmt.Sprintf("Risk: look closely. %d decreases would have dropped requests.", cut)
+	case cut > 0:
+		return "Risk: look closely. " + rlc.Plural(cut, "decrease") + " would have dropped requests."
 	case looks == 1:
 		return "Risk: moderate. 1 change asks for a look; the column Why says what at."
 	case looks > 1:
 		return fmt.Sprintf("Risk: moderate. %d changes ask for a look; the column Why says what at.", looks)
+	case held > 0:
+		return fmt.Sprintf("Risk: moderate. %s would not hold the highest second that was counted, and held more of them before.", rlc.Plural(held, "burst"))
 	case short > 0:
-		return fmt.Sprintf("Risk: moderate. %s would not hold the highest second that was counted, and held more of them before.", count(short, "burst"))
+		return fmt.Sprintf("Risk: moderate. %s would not hold the highest second that was counted.", rlc.Plural(short, "new burst"))
 	case drops:
 		return "Risk: low. The proposed limits leave some peaks above them; the quota's page lists the episodes."
 	case down > 0:
@@ -290,7 +294,7 @@ func row(b *strings.Builder, c rlc.Change) {
 		case c.Old == nil:
 			delta = "new"
 		case c.Old.Rate > 0:
-			delta = fmt.Sprintf("%+.0f %%", 100*(float64(c.New.Rate)/float64(c.Old.Rate)-1))
+			delta = stat.ShareText(float64(c.New.Rate)/float64(c.Old.Rate)-1, 0)
 		default:
 			delta = "0 %"
 		}
@@ -299,7 +303,7 @@ func row(b *strings.Builder, c rlc.Change) {
 	if c.Peak.Rate > 0 {
 		peak = number(float64(c.Peak.Rate)) + "/s " + c.Peak.At.UTC().Format("2006-01-02 15:04")
 		if h, ok := c.NewTimed.Headroom(c.New, c.Peak); ok {
-			headroom = fmt.Sprintf("%.0f %%", 100*h)
+			headroom = strings.TrimPrefix(stat.ShareText(h, 0), "+")
 		}
 	}
 	was, is := dropped([]rlc.Change{c})
@@ -335,11 +339,4 @@ func number(x float64) string {
 		s = strings.TrimRight(strings.TrimRight(s, "0"), ".")
 	}
 	return s
-}
-
-func count(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
 }

@@ -111,7 +111,7 @@ func TestAReviewOfHoursSaysWhichFall(t *testing.T) {
 	}
 	got := Body(rlc.Proposal{Changes: []rlc.Change{c}}, About{})
 	for _, want := range []string{
-		"| 130/s, burst 260 | 130/s, burst 260, 117 to 130/s by the hour | +0 %, 84 h to -10 % |",
+		"| 130/s, burst 260 | 130/s, burst 260, 117 to 130/s by the hour | +0 %, 84 h to −10 % |",
 		"### Callers tightened\n\n- caller `search` in `callers/caller=search`: unchanged at 130/s; 117 to 130/s by the hour, 84 of 168 hours of the week lowered (−10 % at most)\n",
 		"- ✖ hours of the week: callers/caller=search: 84 hours at most −10 % in 24 h\n",
 	} {
@@ -129,7 +129,7 @@ func TestAGuardThatAsksForAPersonIsNotToldToHaveChangedNothing(t *testing.T) {
 	gate.Add(cut)
 	changes := []rlc.Change{cut}
 	gate.Mark(changes)
-	const why = "1 of 1 quotas are lowered, more than 20 %; the fleet's total is lowered by 10.0 %, more than 5 %: a person must approve"
+	const why = "1 of 1 quota lowered, more than 20 %; the fleet's total is lowered by 10.0 %, more than 5 %: a person must approve"
 	want := []Guard{
 		{Name: "step of a day", OK: true, Detail: "changed nothing"}, {Name: "blast gate", Detail: "callers/caller=a: " + why},
 		{Name: "nothing goes from shadow to enforce", OK: true},
@@ -151,6 +151,8 @@ func TestRiskNamesTheWorst(t *testing.T) {
 	left.Backtest.New.Drops = 1
 	short := change("f", 100, 150)
 	short.Backtest.New.Bursts = &rlc.Bursts{Hours: 600, Over: 2}
+	fresh := change("h", 0, 150) // no burst held anything before
+	fresh.Backtest.New.Bursts = &rlc.Bursts{Hours: 600, Over: 2}
 	as := change("g", 100, 150)
 	as.Backtest.New.Bursts, as.Backtest.Old.Bursts = &rlc.Bursts{Hours: 600, Over: 2}, &rlc.Bursts{Hours: 600, Over: 2}
 	for want, all := range map[string][]rlc.Change{
@@ -160,6 +162,7 @@ func TestRiskNamesTheWorst(t *testing.T) {
 		"Risk: low. The proposed limits leave some peaks above them; the quota's page lists the episodes.":          {fall, left},
 		"Risk: low. No decrease would have dropped anything.":                                                       {fall, rise},
 		"Risk: moderate. 1 burst would not hold the highest second that was counted, and held more of them before.": {left, short, as},
+		"Risk: moderate. 1 new burst would not hold the highest second that was counted.":                           {fresh},
 		"Risk: low.": {rise},
 	} {
 		if got := Risk(all); got != want {

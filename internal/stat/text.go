@@ -3,6 +3,7 @@ package stat
 import (
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/openrlc/rlc"
@@ -20,6 +21,17 @@ func RateText(r rlc.Rate) string {
 		rounded = f
 	}
 	return strconv.FormatFloat(rounded, 'f', -1, 64) + "/s"
+}
+
+// ShareText renders a change in percent with its sign, digits behind the point:
+// "+30 %", "−4.2 %". The sign is a minus, not a hyphen; what rounds to nothing has none
+// but the plus.
+func ShareText(share float64, digits int) string {
+	text := strconv.FormatFloat(math.Abs(100*share), 'f', digits, 64)
+	if share < 0 && strings.Trim(text, "0.") != "" {
+		return "−" + text + " %"
+	}
+	return "+" + text + " %"
 }
 
 // TimeText renders a time for people: "2026-11-20 14:00 UTC".

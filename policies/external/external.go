@@ -133,7 +133,7 @@ func (p *Policy) ask(ctx context.Context, in rlc.Input, est rlc.Estimate) (strin
 	failed, last := p.failed, p.last
 	p.mu.Unlock()
 	if failed >= giveUpAfter {
-		return "", fmt.Errorf("%s is not asked any more in this run: %d failures, the last: %w", p.host, failed, last)
+		return "", fmt.Errorf("%s is not asked any more in this run: %s, the last: %w", p.host, rlc.Plural(failed, "failure"), last)
 	}
 	question, err := json.Marshal(questionOf(in, est))
 	if err != nil {

@@ -171,7 +171,7 @@ func (p *Policy) propose(in rlc.Input, rule func(*weeks, func(mark, int) bool) B
 		})
 	}
 	if n := w.count(drops); n > 0 && in.Current != nil && all.rate > in.Current.Rate && est.Look == "" {
-		est.Look = fmt.Sprintf("%d hours with enforced drops were left out; counted, they would make the quota %s", n, stat.RateText(all.rate))
+		est.Look = fmt.Sprintf("left out: %s with enforced drops; counted, the quota would be %s", rlc.Plural(n, "hour"), stat.RateText(all.rate))
 	}
 
 	est.Limit.Burst, est.BurstUnseen = Burst(est.Limit.Rate, est.Peak.Rate, in.History.Step), true
@@ -292,7 +292,7 @@ func (f factors) steps(p product, w *weeks, raw, peak rlc.Peak, in rlc.Input) []
 		steps = append(steps, rlc.Reason{Rule: rule, Detail: fmt.Sprintf(format, args...), Rate: rate, Acted: acted})
 	}
 	if w.recurrent > 0 {
-		add("recurrent", raw.Rate, false, "%d hours far above usual count as traffic: three peaks at least 24 h apart reached half their size", w.recurrent)
+		add("recurrent", raw.Rate, false, "far above usual and yet counted as traffic: %s; three peaks at least 24 h apart reached half their size", rlc.Plural(w.recurrent, "hour"))
 	}
 	if !w.since.IsZero() && !w.young {
 		add("level_shift", raw.Rate, false, "level shift since %s: the new level counts", stat.TimeText(w.since))
