@@ -43,6 +43,14 @@ type SeriesDay struct {
 	Sealed    time.Time // hours that end at or before it are closed and not read again
 }
 
+// PackedDay is a SeriesDay as it is stored: Data holds the hours and the tail.
+type PackedDay struct {
+	Series SeriesID
+	Day    time.Time
+	Sealed time.Time
+	Data   []byte
+}
+
 // SeriesKey names a stored series for people.
 type SeriesKey struct {
 	ID      SeriesID

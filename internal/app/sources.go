@@ -98,11 +98,11 @@ func (s sketches) SaveSeries(ctx context.Context, all []rlc.SeriesKey) error {
 	return s.Fenced(epoch).SaveSeries(ctx, all)
 }
 
-// SaveDays implements promhistory.Store.
-func (s sketches) SaveDays(ctx context.Context, days []rlc.SeriesDay) error {
+// SavePacked implements promhistory.Store.
+func (s sketches) SavePacked(ctx context.Context, days []rlc.PackedDay) error {
 	epoch := s.app.mine()
 	if epoch == 0 {
 		return nil
 	}
-	return s.Fenced(epoch).SaveDays(ctx, days)
+	return s.Fenced(epoch).SavePacked(ctx, days)
 }

@@ -130,6 +130,7 @@ func transport(c Config, certificates *tls.Config) *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = dialcheck.Dialer{Networks: c.Networks}.DialContext
 	t.DisableCompression = true
+	t.ReadBufferSize = 64 << 10 // a stream of chunks is read in large pieces
 	t.MaxIdleConnsPerHost = c.MaxQueries
 	if certificates != nil {
 		t.TLSClientConfig = certificates

@@ -55,7 +55,7 @@ func TestDaysThatWereStoredWithAllDigitsStand(t *testing.T) {
 	}
 	whole := stat.SketchDay(stored[0].ID, old, time.Minute, values, 0)
 	whole.Sealed = old.Add(day)
-	if err := w.reader.cfg.Store.SaveDays(t.Context(), []rlc.SeriesDay{whole}); err != nil {
+	if err := w.store.SaveDays(t.Context(), []rlc.SeriesDay{whole}); err != nil {
 		t.Fatal(err)
 	}
 	all, seven := 0, 0

@@ -14,10 +14,6 @@ import (
 	"github.com/openrlc/rlc/internal/stat"
 )
 
-// batch is how many days are saved in one transaction: the index takes them in
-// no order, and writes each of its pages once a transaction.
-const batch = 4000
-
 // fold adds the hours of the chunk at hand to the sketches of today, and gives
 // its grids back: whatever the step, a reading holds the samples of one chunk.
 func (rd *reading) fold(ctx context.Context) error {
@@ -37,11 +33,12 @@ func (rd *reading) fold(ctx context.Context) error {
 			s.today.Begin(d.start, rd.step, s.before(d.start))
 			s.begun = true
 		}
+		for i, v := range s.rates {
+			s.rates[i] = cut(v)
+		}
+		s.today.Foresee(s.rates)
 		for first := 0; first < len(s.rates); first += hour {
 			values := s.rates[first:min(first+hour, len(s.rates))]
-			for i, v := range values {
-				values[i] = cut(v)
-			}
 			h := s.today.Add(time.Duration(d.first+first)*rd.step, rd.step, values)
 			if h == nil {
 				continue
@@ -68,38 +65,9 @@ func cut(v float64) float64 {
 	return math.Float64frombits(math.Float64bits(v) &^ rest)
 }
 
-// finish saves the sketches of today.
+// finish ends the sketches of today.
 func (rd *reading) finish(ctx context.Context) error {
 	d := rd.today
-	keys, days := rd.keys[:0], rd.days[:0]
-	defer func() { rd.keys, rd.days = keys, days }()
-	flush := func() error {
-		if len(keys) > 0 {
-			if err := rd.r.cfg.Store.SaveSeries(ctx, keys); err != nil {
-				return err
-			}
-		}
-		if len(days) > 0 {
-			if err := rd.r.cfg.Store.SaveDays(ctx, days); err != nil {
-				return err
-			}
-		}
-		keys, days = keys[:0], days[:0]
-		return nil
-	}
-	// A day that was saved gives its room to a later one.
-	used := func() rlc.SeriesDay {
-		if len(days) == cap(days) {
-			return rlc.SeriesDay{}
-		}
-		return days[:len(days)+1][len(days)]
-	}
-	add := func(s rlc.SeriesKey, sketch rlc.SeriesDay) {
-		if !rd.saved[s.ID] {
-			keys, rd.saved[s.ID] = append(keys, s), true
-		}
-		days = append(days, sketch)
-	}
 	if err := rd.seed(ctx, func(s *series) bool { return s.whole }); err != nil {
 		return err
 	}
@@ -117,31 +85,45 @@ func (rd *reading) finish(ctx context.Context) error {
 				return err
 			}
 			for _, s := range some {
-				// Only the bucket's sum tells how far reading has come: a key
-				// without samples today has no day.
-				if end.After(d.start) && (s.whole || s.begun) {
-					add(s.SeriesKey, rd.sketch(s, end, had[s.ID], used()))
+				if err := rd.finishSeries(ctx, s, end, had[s.ID]); err != nil {
+					return err
 				}
-				if end.After(d.start) && s.seconds != nil {
-					key, peaks, err := rd.secondsDay(ctx, s, end)
-					if err != nil {
-						return err
-					}
-					add(key, peaks)
-				}
-				s.begun, s.drops, s.seconds = false, nil, nil
 			}
-			if len(days) >= batch {
-				if err := flush(); err != nil {
+			if rd.unsaved.size >= mostUnsaved {
+				if err := rd.save(ctx); err != nil {
 					return err
 				}
 			}
 		}
 	}
 	if rd.end.IsZero() || rd.end.After(d.start) {
-		add(rd.line.SeriesKey, rd.sourceDay())
+		line := rd.sourceDay()
+		return rd.keep(rd.line.SeriesKey, &line, true)
 	}
-	return flush()
+	return nil
+}
+
+// finishSeries ends today's sketch of a series, and that of its one-second peaks.
+// Only a bucket's sum tells how far reading has come: a key without samples today
+// has no day.
+func (rd *reading) finishSeries(ctx context.Context, s *series, end time.Time, had rlc.SeriesDay) error {
+	if end.After(rd.today.start) && (s.whole || s.begun) {
+		d := rd.sketch(s, end, had)
+		if err := rd.keep(s.SeriesKey, &d, s.whole); err != nil {
+			return err
+		}
+	}
+	if end.After(rd.today.start) && s.seconds != nil {
+		key, peaks, err := rd.secondsDay(ctx, s, end)
+		if err != nil {
+			return err
+		}
+		if err := rd.keep(key, &peaks, false); err != nil {
+			return err
+		}
+	}
+	s.begun, s.drops, s.seconds = false, nil, nil
+	return nil
 }
 
 // had are the days that today replaces, of the series that have one.
@@ -161,13 +143,13 @@ func (rd *reading) had(ctx context.Context, all []*series) (map[rlc.SeriesID]rlc
 	})
 }
 
-// sketch is today's day of a series, of what was read before end, in the room of
-// one that is not needed any more. Had is the stored day that it replaces, the
-// zero value for none.
-func (rd *reading) sketch(s *series, end time.Time, had, used rlc.SeriesDay) rlc.SeriesDay {
+// sketch is today's day of a series, of what was read before end, until the next
+// one is made. Had is the stored day that it replaces, the zero value for none.
+func (rd *reading) sketch(s *series, end time.Time, had rlc.SeriesDay) rlc.SeriesDay {
 	out := rlc.SeriesDay{Series: s.ID, Day: rd.today.start}
 	if s.begun {
-		out, s.newest = s.today.Sketch(s.ID, used), s.latest
+		out, s.newest = s.today.Sketch(s.ID, rd.sketched), s.latest
+		rd.sketched = out
 	}
 	for i := range out.Hours {
 		rd.dropsOf(s, &out.Hours[i])
@@ -282,6 +264,7 @@ func (rd *reading) remember(s *series, window *stat.Running) {
 		window = &s.running
 	}
 	rate := window.Point()
+	s.running = stat.Running{} // thousands of them are what a reading holds most of
 	rd.r.mu.Lock()
 	defer rd.r.mu.Unlock()
 	if len(rd.r.points) >= mostPoints {

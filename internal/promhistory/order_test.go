@@ -2,6 +2,7 @@ package promhistory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -9,42 +10,93 @@ import (
 	"github.com/openrlc/rlc"
 )
 
-// order notes in which order days are saved.
+// order notes in which order days are saved, and ends a reading while it packs
+// the days of ends.
 type order struct {
 	Store
-	saved map[time.Time][]rlc.SeriesID
+	saved *[]rlc.PackedDay
+	ends  time.Time
+	end   func()
 }
 
-func (o order) SaveDays(ctx context.Context, days []rlc.SeriesDay) error {
-	for _, d := range days {
-		o.saved[d.Day] = append(o.saved[d.Day], d.Series)
+func (o order) PackDay(b []byte, d *rlc.SeriesDay) ([]byte, error) {
+	if o.end != nil && d.Day.Equal(o.ends) {
+		o.end()
 	}
-	return o.Store.SaveDays(ctx, days)
+	return o.Store.PackDay(b, d)
 }
 
-// Who is killed between two batches of a day must read it again: what says that
-// the day was read is saved last.
-func TestABucketsOwnDayIsSavedAfterItsKeys(t *testing.T) {
+func (o order) SavePacked(ctx context.Context, days []rlc.PackedDay) error {
+	*o.saved = append(*o.saved, days...)
+	return o.Store.SavePacked(ctx, days)
+}
+
+// Who is killed between two batches must read their days again: what says that
+// they were read is saved last, and an earlier day of it before a later one.
+func TestABucketsOwnDaysAreSavedAfterThoseOfItsKeys(t *testing.T) {
 	w := newWorld(t, nil)
 	for i := range 5 {
 		w.fill(rates(now.Add(-2*day), now, wave(100), "client", fmt.Sprint("c", i)))
 	}
-	o := order{w.reader.cfg.Store, map[time.Time][]rlc.SeriesID{}}
+	var saved []rlc.PackedDay
+	o := order{Store: w.reader.cfg.Store, saved: &saved}
 	w.reader.cfg.Store = o
 	w.read(service(callers()), profile(), now)
 	all, err := o.SeriesOf(t.Context(), "geo")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var whole rlc.SeriesID
+	of := map[rlc.SeriesID]rlc.SeriesKey{}
 	for _, s := range all {
-		if s.Key["bucket"] == "callers" {
-			whole = s.ID
+		of[s.ID] = s
+	}
+	keys, marks := 0, map[string]time.Time{}
+	for _, d := range saved {
+		if s := of[d.Series]; s.Bucket != "" {
+			if keys++; len(marks) > 0 {
+				t.Errorf("%s of %s is saved after %v", s.Key, d.Day.Format(time.DateOnly), marks)
+			}
+		} else {
+			if last := marks[s.Key.String()]; !d.Day.After(last) {
+				t.Errorf("%s of %s is saved after that of %s", s.Key, d.Day.Format(time.DateOnly), last.Format(time.DateOnly))
+			}
+			marks[s.Key.String()] = d.Day
 		}
 	}
-	midnight := now.Truncate(day)
-	ids := o.saved[midnight]
-	if len(ids) != 7 || ids[5] != whole { // five keys, the bucket, and the day's sources
-		t.Errorf("saved %v, want %s as the sixth of seven", ids, whole)
+	if keys != 5*3 || len(marks) != 2 { // the bucket's, and the sources of each hour
+		t.Errorf("%d days of keys, marks %v", keys, marks)
+	}
+}
+
+// What was read whole when a reading's time is over is not read again.
+func TestDaysThatWereReadWholeStayWhenTheTimeIsOver(t *testing.T) {
+	w := newWorld(t, nil)
+	w.fill(rates(now.Add(-9*day).Truncate(day), now, wave(100), "client", "a"))
+	s, p := service(callers()), profile()
+	ctx, end := context.WithCancel(t.Context())
+	var saved []rlc.PackedDay
+	whole := w.reader.cfg.Store
+	third := now.Add(-6 * day).Truncate(day)
+	w.reader.cfg.Store = order{whole, &saved, third, end}
+	if _, err := w.tryRead(ctx, s, p, now); !errors.Is(err, context.Canceled) {
+		t.Fatalf("%v, want that it was canceled", err)
+	}
+	w.reader.cfg.Store = whole
+	sealed, err := whole.SealedUntil(t.Context(), "geo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(sealed) != 3 {
+		t.Errorf("sealed are %v, want the key, the bucket and the sources", sealed)
+	}
+	for id, at := range sealed {
+		if at.Before(third) || at.After(third.Add(day)) {
+			t.Errorf("%s is sealed until %s, want the end of the days before %s", id, at, third)
+		}
+	}
+	_, before := w.reader.Cost()
+	same(t, "a", w.read(s, p, now)["callers/caller=a"], want(wave(100)))
+	if _, after := w.reader.Cost(); after-before > int64(now.Sub(third)/time.Minute) {
+		t.Errorf("%d samples were read again, at most %d are new", after-before, now.Sub(third)/time.Minute)
 	}
 }

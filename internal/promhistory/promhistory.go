@@ -31,12 +31,14 @@ import (
 	"github.com/openrlc/rlc/internal/stat"
 )
 
-// Store keeps sketches. SaveDays replaces the days that are there.
+// Store keeps sketches. SavePacked replaces the days that are there.
 type Store interface {
 	SaveSeries(ctx context.Context, all []rlc.SeriesKey) error
 	SeriesOf(ctx context.Context, service string) ([]rlc.SeriesKey, error)
 	SeriesNamed(ctx context.Context, service, bucket string, key rlc.Key) ([]rlc.SeriesKey, error)
-	SaveDays(ctx context.Context, days []rlc.SeriesDay) error
+	// PackDay appends the Data of a packed day to b.
+	PackDay(b []byte, d *rlc.SeriesDay) ([]byte, error)
+	SavePacked(ctx context.Context, days []rlc.PackedDay) error
 	Days(ctx context.Context, id rlc.SeriesID, from, until time.Time) ([]rlc.SeriesDay, error)
 	// EachDayOf is Days of several series, those of one after the other, one at a
 	// time; the day is valid until use returns.

@@ -49,6 +49,7 @@ func (r *Reader) Service(ctx context.Context, req rlc.HistoryRequest, yield func
 	rd, err := r.prepare(ctx, req)
 	if err == nil {
 		err = rd.read(ctx)
+		rd.letGo()
 	}
 	if err == nil {
 		err = rd.yield(ctx, yield)
@@ -108,9 +109,9 @@ type reading struct {
 	carried   bool                         // some label set was read
 
 	today    *dayState
-	free     [][]float64     // grids that no series uses
-	keys     []rlc.SeriesKey // room for those of a day, and its sketches
-	days     []rlc.SeriesDay
+	free     [][]float64   // grids that no series uses
+	sketched rlc.SeriesDay // room for the next
+	unsaved  unsaved
 	window   stat.Running          // of the series whose days are read
 	joined   []stat.Joined         // of the series that are yielded next
 	saved    map[rlc.SeriesID]bool // by name, in this reading
@@ -345,9 +346,19 @@ func (rd *reading) incomplete(ctx context.Context, from, until time.Time) (time.
 	return first, err
 }
 
-// read reads the days that are not sealed. What a server could not give whole
-// ends the reading early, with rd.problem; any other error is returned.
+// read reads the days that are not sealed and saves them, however it ends. What a
+// server could not give whole ends the reading early, with rd.problem; any other
+// error is returned.
 func (rd *reading) read(ctx context.Context) error {
+	err := rd.readDays(ctx)
+	if err := errors.Join(err, rd.saveLast(ctx)); err != nil {
+		return err
+	}
+	rd.judge()
+	return rd.compareSources(ctx)
+}
+
+func (rd *reading) readDays(ctx context.Context) error {
 	start, err := rd.start(ctx)
 	if err != nil {
 		return err
@@ -388,8 +399,16 @@ func (rd *reading) read(ctx context.Context) error {
 			return err
 		}
 	}
-	rd.judge()
-	return rd.compareSources(ctx)
+	return nil
+}
+
+// letGo gives up what only reading needs before the series are handed on: who
+// takes them needs room as well.
+func (rd *reading) letGo() {
+	rd.free, rd.to, rd.routes, rd.unsaved, rd.sketched = nil, nil, nil, unsaved{}, rlc.SeriesDay{}
+	for s := range rd.series() {
+		s.today, s.rates = nil, nil
+	}
 }
 
 // probe asks how many label sets there are, so that the chunks have the right

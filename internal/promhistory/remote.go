@@ -68,7 +68,10 @@ func (rd *reading) span() time.Duration {
 	if rd.sets > 0 {
 		hours = share * rd.r.cfg.SamplesPerQuery / (rd.sets * int(time.Hour/rd.step))
 	}
-	return min(time.Duration(min(max(hours, 1), 24))*time.Hour, max(rd.chunk, time.Hour))
+	hours = min(max(hours, 1), 24)
+	chunks := (24 + hours - 1) / hours
+	hours = (24 + chunks - 1) / chunks // of the same length, so that none is longer than it must be
+	return min(time.Duration(hours)*time.Hour, max(rd.chunk, time.Hour))
 }
 
 // again makes of a stream's error what is to be done with the chunk: errAgain

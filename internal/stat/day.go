@@ -22,6 +22,8 @@ type Day struct {
 	least    float64
 	out      float64 // the highest sample that was left out; −1 for none
 	room     int     // how many may be kept before some are forgotten
+	guess    float64 // where Foresee thinks that the tail begins, or a little below
+	foreseen int     // samples that it saw there; 0 where it was wrong
 }
 
 type candidate struct {
@@ -32,7 +34,7 @@ type candidate struct {
 // Begin begins a day. Running is the series' running 28-day 95 % point before
 // it; 0 where there is no past, and then the day's own 95 % point is the floor.
 func (d *Day) Begin(midnight time.Time, step time.Duration, running rlc.Rate) {
-	*d = Day{midnight: midnight, above: math.Inf(1), hours: d.hours[:0], kept: d.kept[:0], out: -1}
+	*d = Day{midnight: midnight, above: math.Inf(1), hours: d.hours[:0], kept: d.kept[:0], out: -1, guess: d.guess}
 	if running != 0 {
 		d.above = math.Nextafter(float64(running), d.above)
 	}
@@ -40,6 +42,37 @@ func (d *Day) Begin(midnight time.Time, step time.Duration, running rlc.Rate) {
 	d.room = min(2*d.share, 2*tailMax)
 	d.hours = slices.Grow(d.hours, int(day/time.Hour))
 	d.kept = slices.Grow(d.kept, min(d.room, int(day/step)))
+}
+
+// Foresee tells of samples that Add will bring. It changes no result: where more
+// of them than the tail's share lie at or above a guess, the tail does not begin
+// below it, and what does is left out when it comes instead of when there is no
+// room. The guess is what a day before came to, so that it helps where days are
+// much alike.
+func (d *Day) Foresee(values []float64) {
+	n := 0
+	for _, v := range values {
+		if v >= d.guess && v <= math.MaxFloat64 {
+			n++
+		}
+	}
+	if n > d.share {
+		d.least = max(d.least, min(d.guess, d.above))
+		d.foreseen = max(d.foreseen, n)
+	}
+}
+
+// learn makes the next day's guess: such that a little more than the tail's share
+// lie there or above.
+func (d *Day) learn() {
+	switch {
+	case d.foreseen == 0:
+		d.guess = 0.95 * d.least
+	case d.foreseen < d.share*5/4:
+		d.guess *= 0.98
+	case d.foreseen > d.share*3/2:
+		d.guess = max(1.02*d.guess, 0.97*d.least)
+	}
 }
 
 // Add adds the steps of one clock hour, later than all before: values[i] is the
@@ -99,7 +132,7 @@ func p99(values []float64, n int, most float64) float64 {
 // forget leaves out what cannot belong to the tail however the day goes on. The
 // day's own 95 % point can only rise, and so can its 2,880th highest sample.
 func (d *Day) forget() {
-	var room [1024]float64
+	var room [512]float64
 	values := d.rates(room[:0])
 	n := len(values)
 	least := d.least
@@ -144,6 +177,7 @@ func (d *Day) Sketch(id rlc.SeriesID, used rlc.SeriesDay) rlc.SeriesDay {
 		return out
 	}
 	out.Hours = append(used.Hours[:0], d.hours...)
+	d.learn()
 	d.leave(d.tailFrom())
 	if d.out >= 0 {
 		out.TailFloor = rlc.Rate(math.Nextafter(d.out, math.Inf(1)))
@@ -159,7 +193,7 @@ func (d *Day) Sketch(id rlc.SeriesID, used rlc.SeriesDay) rlc.SeriesDay {
 
 // tailFrom is the least rate that belongs to the tail.
 func (d *Day) tailFrom() float64 {
-	var room [1024]float64
+	var room [512]float64
 	values := d.rates(room[:0])
 	n := len(values)
 	from := math.Nextafter(d.out, math.Inf(1)) // where the upper share is of ties that were left out

@@ -33,6 +33,24 @@ func lawfulFloor(samples []float64, running float64) float64 {
 	return 0
 }
 
+// foretold is sketch for a day that comes in chunks of some hours.
+func (d *Day) foretold(midnight time.Time, step time.Duration, values []float64, running rlc.Rate, hours int) rlc.SeriesDay {
+	d.Begin(midnight, step, running)
+	for i := range values {
+		at := time.Duration(i) * step
+		hour := at / time.Hour
+		if i > 0 && (at-step)/time.Hour == hour {
+			continue
+		}
+		until := func(hour time.Duration) int { return min(len(values), int((hour*time.Hour+step-1)/step)) }
+		if hour%time.Duration(hours) == 0 {
+			d.Foresee(values[i:until(hour+time.Duration(hours))])
+		}
+		d.Add(at, step, values[i:until(hour+1)])
+	}
+	return d.Sketch("a", rlc.SeriesDay{})
+}
+
 // What a day forgets while it goes on changes nothing: its floor is that of all
 // its samples, and its tail every sample from there on.
 func TestADayForgetsOnlyWhatCannotBelongToItsTail(t *testing.T) {
@@ -54,7 +72,17 @@ func TestADayForgetsOnlyWhatCannotBelongToItsTail(t *testing.T) {
 				samples = append(samples, values[i])
 			}
 		}
-		got := SketchDay("a", monday, step, values, running)
+		var d Day
+		if before := values; rapid.Bool().Draw(t, "a day before") { // that is much like it
+			if scale := rapid.SampledFrom([]float64{0.5, 1, 1, 1.05, 2}).Draw(t, "scale"); scale != 1 {
+				before = slices.Clone(values)
+				for i := range before {
+					before[i] *= scale
+				}
+			}
+			d.sketch("a", monday.Add(-day), 0, step, before, 0)
+		}
+		got := d.foretold(monday, step, values, running, rapid.IntRange(1, 24).Draw(t, "hours foreseen"))
 		if len(samples) == 0 {
 			return
 		}

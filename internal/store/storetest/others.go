@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -37,6 +38,28 @@ func daysRoundTrip(t *testing.T, db *store.DB) {
 	must(t, db.SaveDays(ctx(t), []rlc.SeriesDay{narrow, whole, thin, day("s2", midnight)}))
 	same(t, "days", get(db.Days(ctx(t), "s1", midnight, midnight.AddDate(0, 0, 3)))(t), []rlc.SeriesDay{whole, thin, narrow})
 	same(t, "days of an unknown series", get(db.Days(ctx(t), "none", midnight, midnight.AddDate(0, 0, 3)))(t), []rlc.SeriesDay(nil))
+}
+
+func packed(t *testing.T, db *store.DB, d rlc.SeriesDay) rlc.PackedDay {
+	return rlc.PackedDay{Series: d.Series, Day: d.Day, Sealed: d.Sealed, Data: get(db.PackDay(nil, &d))(t)}
+}
+
+// packedDays: days that come packed are those that were packed, in whatever order
+// they come; of two of the same series and day the later one stays.
+func packedDays(t *testing.T, db *store.DB) {
+	first, second, other := day("s1", midnight), day("s1", midnight.AddDate(0, 0, 1)), day("s2", midnight)
+	old := first
+	old.TailFloor, old.Tail = 0, nil
+	must(t, db.SavePacked(ctx(t), []rlc.PackedDay{
+		packed(t, db, old), packed(t, db, second), packed(t, db, other), packed(t, db, first),
+	}))
+	same(t, "days", get(db.Days(ctx(t), "s1", midnight, midnight.AddDate(0, 0, 2)))(t), []rlc.SeriesDay{first, second})
+	same(t, "days of another", get(db.Days(ctx(t), "s2", midnight, midnight.AddDate(0, 0, 2)))(t), []rlc.SeriesDay{other})
+	bad := day("s2", midnight)
+	bad.TailFloor = rlc.Rate(-1)
+	if _, err := db.PackDay(nil, &bad); !errors.Is(err, rlc.ErrInvalid) {
+		t.Errorf("%v, want that a negative floor is not packed", err)
+	}
 }
 
 func dayWindows(t *testing.T, db *store.DB) {

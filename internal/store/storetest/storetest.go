@@ -46,6 +46,7 @@ func Run(t *testing.T, open func(t *testing.T) *store.DB) {
 		{"an outbox row counts its failures and goes when done", outbox},
 		{"publishing is fenced", published},
 		{"days come back as they were saved", daysRoundTrip},
+		{"packed days are the days that were packed", packedDays},
 		{"days are replaced and selected by window", dayWindows},
 		{"a day that breaks the rules refuses the batch", badDays},
 		{"the end of what is sealed is known by series", sealed},

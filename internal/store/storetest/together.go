@@ -202,6 +202,7 @@ func fencedView(t *testing.T, db *store.DB) {
 	for name, write := range map[string]func() error{
 		"Set":           func() error { return view.Set(ctx(t), "k", "stale") },
 		"SaveDays":      func() error { return view.SaveDays(ctx(t), []rlc.SeriesDay{day("s", midnight)}) },
+		"SavePacked":    func() error { return view.SavePacked(ctx(t), []rlc.PackedDay{packed(t, view, day("s", midnight))}) },
 		"SaveSummaries": func() error { return view.SaveSummaries(ctx(t), []rlc.ServiceSummary{{Name: "x"}}) },
 		"SetProposal":   func() error { return view.SetProposal(ctx(t), p, nil) },
 		"OutboxFailed":  func() error { return view.OutboxFailed(ctx(t), p.ID, "x", now) },
