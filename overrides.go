@@ -64,6 +64,31 @@ func (o Override) Touches(match map[string]Pattern, key Key) (some, all bool) {
 	return true, all
 }
 
+// Meets reports whether one request can be both overrides'.
+func (o Override) Meets(x Override) bool {
+	match := make(map[string]Pattern, len(x.Match))
+	for name, p := range x.Match {
+		match[name] = patternOf(p)
+	}
+	some, _ := o.Touches(match, nil)
+	return some && (o.Service == x.Service || o.Service == "*" || x.Service == "*")
+}
+
+// patternOf is a pattern as people write it.
+func patternOf(p []string) Pattern {
+	switch {
+	case len(p) != 1:
+		return Pattern{Kind: List, Values: p}
+	case p[0] == "absent":
+		return Pattern{Kind: Absent}
+	case p[0] == "*":
+		return Pattern{Kind: Present}
+	case strings.HasSuffix(p[0], "*"):
+		return Pattern{Kind: Prefix, Values: []string{strings.TrimSuffix(p[0], "*")}}
+	}
+	return Pattern{Kind: Exact, Values: p}
+}
+
 // overlap reports whether a pattern, as people write it, can fit a value that
 // another fits, and whether it fits all of them.
 func overlap(want []string, p Pattern) (some, all bool) {

@@ -51,4 +51,17 @@ func TestAnOverrideTouchesABucketWhereARequestCanBeOfBoth(t *testing.T) {
 	if some, _ := o.Touches(nil, Key{"caller": "b"}); some {
 		t.Error("another caller's quota")
 	}
+	for _, c := range []struct {
+		service string
+		match   map[string][]string
+		want    bool
+	}{
+		{"s", nil, true}, {"*", nil, true}, {"t", nil, false}, {"s", map[string][]string{"caller": {"a*"}}, true},
+		{"s", map[string][]string{"caller": {"b*"}}, false}, {"s", map[string][]string{"caller": {"absent"}}, false}, {"s", map[string][]string{"tenant": {"x", "y"}}, true},
+	} {
+		one, other := Override{Service: "s", Match: o.Match}, Override{Service: c.service, Match: c.match}
+		if one.Meets(other) != c.want || other.Meets(one) != c.want {
+			t.Errorf("%+v: %v, want %v", c, !c.want, c.want)
+		}
+	}
 }

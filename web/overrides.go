@@ -90,16 +90,17 @@ func (in overrideIn) override(now time.Time) (o rlc.Override, err error) {
 
 // effect is what an override would do to the traffic of the last hour.
 type effect struct {
-	Known    bool      `json:"known"`
-	Why      string    `json:"why,omitempty"`     // why it is not known
-	Warning  string    `json:"warning,omitempty"` // that nothing is known by the name it is for
-	Offered  float64   `json:"offered"`           // requests per second that it matches, at most
-	LastHour float64   `json:"last_hour"`         // the same in the mean of the last hour
-	Drops    float64   `json:"drops"`             // requests per second that it would drop, at most
-	Returns  float64   `json:"returns"`           // lift: dropped requests per second that would be admitted
-	AtMost   bool      `json:"at_most"`           // some of the quotas hold other requests, too
-	Affected []touched `json:"affected"`          // the quotas, the one that sends most first
-	Says     string    `json:"says"`              // all of it in a sentence
+	Known    bool           `json:"known"`
+	Why      string         `json:"why,omitempty"`     // why it is not known
+	Warning  string         `json:"warning,omitempty"` // that nothing is known by the name it is for
+	Offered  float64        `json:"offered"`           // requests per second that it matches, at most
+	LastHour float64        `json:"last_hour"`         // the same in the mean of the last hour
+	Drops    float64        `json:"drops"`             // requests per second that it would drop, at most
+	Returns  float64        `json:"returns"`           // lift: dropped requests per second that would be admitted
+	AtMost   bool           `json:"at_most"`           // some of the quotas hold other requests, too
+	Affected []touched      `json:"affected"`          // the quotas, the one that sends most first
+	Beside   []standsBeside `json:"beside"`            // what drops some of the same requests already, the one that decides first
+	Says     string         `json:"says"`              // all of it in a sentence
 }
 
 type touched struct {
@@ -145,14 +146,12 @@ func (s *server) measured(ctx context.Context, o rlc.Override) effect {
 	if text := s.noCaller(t.service, o, counted, hour); text != "" && err == nil {
 		return effect{Why: text, Warning: text, Affected: []touched{}}
 	}
-	e := effect{Known: true}
-	e.Affected, e.AtMost = hits(t.service, o, counted, recent)
-	dropped := 0.0
-	for _, c := range counted {
-		if some, _ := touches(t.service, o, c); some {
-			dropped += c.Drops / recent.Seconds()
-		}
+	if len(counted) == 0 && len(hour) == 0 && err == nil {
+		return effect{Why: s.uncounted(ctx, o.Service), Affected: []touched{}}
 	}
+	others := s.othersOn(o)
+	e := effect{Known: true, Beside: besides(others)}
+	e.Affected, e.AtMost = hits(t.service, o, counted, recent)
 	for _, h := range e.Affected {
 		e.Offered += h.Rate
 	}
@@ -166,7 +165,7 @@ func (s *server) measured(ctx context.Context, o rlc.Override) effect {
 	case "drop":
 		e.Drops = e.Offered * float64(o.DropRatio)
 	case "lift":
-		e.Returns = dropped
+		e.Returns = s.lifted(t.service, o, others, counted)
 	case "limit":
 		if o.Rate != nil {
 			e.Drops = math.Max(0, e.Offered-float64(*o.Rate))

@@ -30,7 +30,9 @@ func saysOf(o rlc.Override, e effect) (all []ui.Part) {
 	say(" now, " + rate(e.LastHour) + " in the mean of the last hour. ")
 	switch {
 	case o.Action == "lift" && e.Returns == 0:
-		say("Nothing of it is dropped now that this would admit. ")
+		say("This would admit ")
+		bold("nothing")
+		say(" that is dropped now: no quota drops any of it that nothing else would drop. ")
 	case o.Action == "lift":
 		say("This would admit about ")
 		bold(rate(e.Returns) + " req/s")
@@ -44,6 +46,7 @@ func saysOf(o rlc.Override, e effect) (all []ui.Part) {
 		bold(rate(e.Drops) + " req/s, " + percent(e.Drops/e.Offered))
 		say(" of it. ")
 	}
+	all = append(all, goesOn(e.Beside)...)
 	if len(e.Affected) > 1 {
 		say(plural(len(e.Affected), "quota is", "quotas are") + " hit. ")
 	}
@@ -54,7 +57,7 @@ func saysOf(o rlc.Override, e effect) (all []ui.Part) {
 func nothing(o rlc.Override, e effect) string {
 	switch {
 	case e.Offered == 0:
-		return " now: nothing is sent"
+		return " now: enforcers count none of it"
 	case o.Action == "limit" && o.Rate != nil:
 		return " now: its limit of " + rate(float64(*o.Rate)) + " req/s lies above what is sent"
 	}
