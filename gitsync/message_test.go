@@ -37,7 +37,7 @@ func TestTheTitleCountsAndTheTableShowsTheRiskiestFirst(t *testing.T) {
 	if row("b") < 0 || row("b") > row("d") || row("b") > row("a") {
 		t.Errorf("the decrease that drops is not first:\n%s", rest)
 	}
-	if want := "\n    callers/caller=b\n    lowered from 200/s to 180/s (−10.0 %)\n    * step of a day"; !strings.Contains(rest, want) {
+	if want := "\n    callers/caller=b\n    lowered from 200/s to 180/s (−10 %)\n    * step of a day"; !strings.Contains(rest, want) {
 		t.Errorf("no explanation %q in:\n%s", want, rest)
 	}
 	if want := "| `callers` | `caller=a` | 100/s, burst 200 | 150/s, burst 300 | +50 % | 75/s 2026-10-05 08:00 | 100 % | 0.01 % → 0.00 % | weekly peak 115.38461538461539/s × 1.30 headroom |"; !strings.Contains(rest, want) {

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/stat"
 	"github.com/openrlc/rlc/policies"
 	"github.com/openrlc/rlc/quotafile"
 )
@@ -53,12 +54,17 @@ func ask(c *cobra.Command) (map[string]any, error) {
 }
 
 func runCommand() *cobra.Command {
+	var strict bool
 	c := &cobra.Command{
 		Use:   "run",
 		Short: "Recompute quotas and publish proposals",
 		Long: `Asks the running server for one recalculation and waits for its end. What
 changes is published for review, one proposal per service; nothing is in force
-before a person accepts it.`,
+before a person accepts it.
+
+Exit code 1: the run failed. 4: the fleet breaker refused it. A degraded run, which
+held some quotas because their history could not be read whole and put up the
+others, is 0; with --strict it is 4.`,
 		Example: "  rlc run\n  rlc run --service checkout\n  rlc run --now 2026-11-29T06:00:00Z",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -84,27 +90,40 @@ before a person accepts it.`,
 					return err
 				}
 			}
-			out, _ := c.Flags().GetString("output")
-			if out == "json" {
-				return writeJSON(c.OutOrStdout(), run)
+			if out, _ := c.Flags().GetString("output"); out == "json" {
+				if err := writeJSON(c.OutOrStdout(), run); err != nil {
+					return err
+				}
+				return run.verdict(strict)
 			}
 			fmt.Fprintf(c.OutOrStdout(), "%s: %s changed, %d held", run.Result, rlc.Plural(run.Changed, "quota"), run.Held)
 			if run.Detail != "" {
 				fmt.Fprintf(c.OutOrStdout(), "; %s", run.Detail)
 			}
 			fmt.Fprintln(c.OutOrStdout())
-			switch rlc.Result(run.Result) {
-			case rlc.ResultRefused:
-				return exit{code: exitRefused}
-			case rlc.ResultFailed:
-				return exit{code: exitError}
-			}
-			return nil
+			return run.verdict(strict)
 		},
 	}
 	askFlags(c)
+	c.Flags().BoolVar(&strict, "strict", false, "exit code 4 where the run is degraded, too")
 	c.Flags().StringP("output", "o", "text", "text or json")
 	return c
+}
+
+// verdict gives a run that is over its exit code. A degraded one did what it could:
+// only strict takes it for a refusal.
+func (r *runAnswer) verdict(strict bool) error {
+	switch rlc.Result(r.Result) {
+	case rlc.ResultRefused:
+		return exit{code: exitRefused}
+	case rlc.ResultFailed:
+		return exit{code: exitError}
+	case rlc.ResultDegraded:
+		if strict {
+			return exit{code: exitRefused}
+		}
+	}
+	return nil
 }
 
 // planAnswer is what a run would propose.
