@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -99,6 +100,18 @@ func (v *visit) back(to, outcome string) error {
 		sep = "&"
 	}
 	http.Redirect(v.w, v.r, to+sep+"done="+outcome, http.StatusSeeOther)
+	return nil
+}
+
+// again sends a person back to the form that stands at #form, filled in as it was. The
+// page says what is wrong with it, since try is among what it
+// is asked.
+func (v *visit) again(to string, in url.Values, form string, fields ...string) error {
+	q := url.Values{form: {in.Get(form)}, "try": {"1"}}
+	for _, name := range fields {
+		q.Set(name, in.Get(name))
+	}
+	http.Redirect(v.w, v.r, to+"?"+q.Encode()+"#"+form, http.StatusSeeOther)
 	return nil
 }
 

@@ -98,40 +98,49 @@ func (s *server) amendForm(v *visit, p rlc.Proposal, changes []rlc.Change) (*ui.
 	if asked == nil {
 		return nil, fault{status: http.StatusNotFound, detail: "This proposal has no number of " + clipped(q.Get("edit")) + " that can be changed here. Limits that differ by time, and lines that go, are changed by a commit to the branch " + p.Branch + "."}
 	}
-	out.BurstHint = "empty: " + rate(seconds1(asked.New)) + " s of the rate, as proposed"
-	if out.Rate == "" {
+	out.BurstHint = "empty: " + rate(secondsOf(asked.New)) + " s of the rate, as proposed"
+	if out.Rate == "" && !q.Has("try") {
 		out.Rate = float(float64(asked.New.Rate))
 		return out, nil
 	}
 	limit, err := amendedLimit(asked, out.Rate, out.Burst)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		out.Preview = s.amendPreview(v, asked, limit)
+		if q.Has("try") {
+			_, err = reasonOf(out.Reason, amendNeeds)
+		}
 	}
-	out.Preview = s.amendPreview(v, asked, limit)
+	if err != nil {
+		f, _ := faultOf(err)
+		out.Problem = f.detail
+	}
 	return out, nil
 }
 
-// seconds1 is a burst as seconds of its rate; 0 for a rate of 0.
-func seconds1(l *rlc.Limit) float64 {
+// secondsOf is a burst as seconds of its rate; 0 for a rate of 0.
+func secondsOf(l *rlc.Limit) float64 {
 	if l.Rate == 0 {
 		return 0
 	}
-	return math.Round(float64(l.Burst)/float64(l.Rate)*10) / 10
+	return float64(l.Burst) / float64(l.Rate)
 }
 
 // amendedLimit reads a person's number. Without a burst it keeps as many seconds of
 // the rate as the change has.
 func amendedLimit(c *rlc.Change, rateText, burstText string) (rlc.Limit, error) {
-	r, err := strconv.ParseFloat(strings.TrimSpace(rateText), 64)
+	r, err := decimal(rateText, "The rate", "requests per second")
 	if err != nil {
-		return rlc.Limit{}, invalid("The rate must be a number of requests per second.")
+		return rlc.Limit{}, err
 	}
 	limit := rlc.Limit{Rate: rlc.Rate(r)}
 	switch burstText = strings.TrimSpace(burstText); {
 	case burstText != "":
-		n, err := strconv.ParseInt(burstText, 10, 64)
+		n, err := decimal(burstText, "The burst", "requests")
 		if err != nil {
-			return limit, invalid("The burst must be a whole number of requests, or empty.")
+			return limit, err
+		}
+		if n != math.Trunc(n) || n > rlc.MaxRate {
+			return limit, invalid("The burst must be a whole number of requests up to %s, or empty, not %s.", count(rlc.MaxRate), clipped(burstText))
 		}
 		limit.Burst = rlc.Burst(n)
 	case r > 0 && r <= rlc.MaxRate && c.New.Rate > 0:
@@ -144,6 +153,9 @@ func amendedLimit(c *rlc.Change, rateText, burstText string) (rlc.Limit, error) 
 func (s *server) amendPreview(v *visit, c *rlc.Change, limit rlc.Limit) []ui.Part {
 	say := []ui.Part{{Text: rate(float64(limit.Rate)) + " req/s", Bold: true}, {Text: ", burst " + count(float64(limit.Burst)) + ": "}}
 	add := func(text string) { say = append(say, ui.Part{Text: text}) }
+	if limit.Rate == 0 {
+		say = append(say, ui.Part{Text: "it admits nothing", Bold: true}, ui.Part{Text: ", "})
+	}
 	if c.Old != nil && c.Old.Rate > 0 {
 		add(signed(float64((limit.Rate-c.Old.Rate)/c.Old.Rate)) + " on what is desired")
 	} else {
@@ -178,12 +190,16 @@ func (s *server) formAmend(v *visit) error {
 	if err := form(v); err != nil {
 		return err
 	}
-	reason, err := reasonOf(v.r.PostFormValue("reason"), amendNeeds)
-	if err != nil {
-		return err
+	id, in := v.r.PathValue("id"), v.r.PostForm
+	reason, err := reasonOf(in.Get("reason"), amendNeeds)
+	if err == nil {
+		err = s.amend(v, id, in.Get("edit"), in.Get("rate"), in.Get("burst"), reason)
 	}
-	id := v.r.PathValue("id")
-	if err := s.amend(v, id, v.r.PostFormValue("edit"), v.r.PostFormValue("rate"), v.r.PostFormValue("burst"), reason); err != nil {
+	if f, _ := faultOf(err); err != nil && f.status == http.StatusBadRequest {
+		// The form as it was filled in, which says what is wrong.
+		return v.again(proposalURL(id), in, "edit", "rate", "burst", "reason")
+	}
+	if err != nil {
 		return err
 	}
 	return v.back(proposalURL(id), "edited")

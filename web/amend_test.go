@@ -102,18 +102,42 @@ func TestANumberThatMeansNothingIsRefused(t *testing.T) {
 	f := newFixture(t)
 	h := f.handler(t)
 	good := url.Values{"edit": {"callers/caller=search"}, "rate": {"500"}, "burst": {"1000"}, "reason": {"a sale"}}
-	for field, c := range map[string]struct {
-		value string
-		want  int
-	}{"edit": {"callers/caller=nobody", 404}, "rate": {"many", 400}, "burst": {"1.5", 400}, "reason": {" ", 400}} {
+	for _, c := range []struct{ field, value, says string }{
+		{"rate", "many", "The rate must be a number of requests per second in digits, such as 1200 or 80.5, not many."},
+		{"rate", "80,5", "not 80,5."},
+		{"rate", "1e3", "not 1e3."},
+		{"rate", "-5", "not -5."},
+		{"rate", "", "The rate is missing"},
+		{"burst", "1.5", "The burst must be a whole number of requests"},
+		{"reason", " ", "A number of your own needs a reason"},
+	} {
 		bad := url.Values{}
 		for k, v := range good {
 			bad[k] = v
 		}
-		bad.Set(field, c.value)
-		if w := formed(h, editing+"/edit", bad); w.Code != c.want {
-			t.Errorf("%s=%q: %d, want %d", field, c.value, w.Code, c.want)
+		bad.Set(c.field, c.value)
+		w := formed(h, editing+"/edit", bad)
+		to := w.Header().Get("Location")
+		if w.Code != http.StatusSeeOther || !strings.HasSuffix(to, "#edit") {
+			t.Errorf("%s=%q: %d to %q, want the form again", c.field, c.value, w.Code, to)
+			continue
 		}
+		page := strings.ReplaceAll(request(h, "GET", strings.TrimSuffix(to, "#edit"), "", bearer).Body.String(), "\u00a0", " ")
+		if !strings.Contains(page, c.says) {
+			t.Errorf("%s=%q: the form does not say %q", c.field, c.value, c.says)
+		}
+		for name, v := range bad {
+			if name != "edit" && !strings.Contains(page, `value="`+v[0]+`"`) {
+				t.Errorf("%s=%q: %s is lost", c.field, c.value, name)
+			}
+		}
+	}
+	bad := url.Values{"edit": {"callers/caller=nobody"}, "rate": good["rate"], "reason": good["reason"]}
+	if w := formed(h, editing+"/edit", bad); w.Code != http.StatusNotFound {
+		t.Errorf("a quota that it does not hold: %d, want 404", w.Code)
+	}
+	if page := request(h, "GET", editing+"?edit=callers%2Fcaller%3Dsearch&rate=0", "", bearer).Body.String(); !strings.Contains(page, "it admits nothing") {
+		t.Error("a rate of 0 is not told to admit nothing")
 	}
 	if w := request(h, "POST", editing+"/edit", good.Encode(), nil); w.Code != http.StatusUnauthorized {
 		t.Errorf("by nobody: %d, want 401", w.Code)
