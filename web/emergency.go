@@ -25,6 +25,10 @@ func (s *server) emergency(v *visit) error {
 	if err != nil {
 		return err
 	}
+	part, err := standingPage(v)
+	if err != nil {
+		return err
+	}
 	f, err := s.frame(v, "Emergency", "emergency")
 	if err != nil && !unavailable(err) {
 		return err
@@ -53,8 +57,8 @@ func (s *server) emergency(v *visit) error {
 		p := s.previewOf(v, o)
 		view.Preview = &p
 	}
-	for _, o := range s.Overrides.Overrides() {
-		view.Standing = append(view.Standing, s.overrideRow(v, o))
+	if err := s.standing(v, s.Overrides.Overrides(), part, &view); err != nil {
+		return err
 	}
 	switches := s.Overrides.Switches()
 	view.Zones = s.zoneSigns(len(view.Standing) > 0 || slices.ContainsFunc(switches, func(k rlc.KillSwitch) bool { return k.On }))
@@ -359,7 +363,7 @@ func (s *server) formSwitch(v *visit) error {
 	return v.back("/emergency", "switch")
 }
 
-// emergencyCSV lists what stands; ?all=true what stood, too.
+// emergencyCSV lists what stands; ?all=true what stood, too. Both by page.
 func (s *server) emergencyCSV(v *visit) error {
 	page, err := v.page()
 	if err != nil {
@@ -369,7 +373,7 @@ func (s *server) emergencyCSV(v *visit) error {
 	if err != nil {
 		return err
 	}
-	all := s.Overrides.Overrides()
+	all := cut(s.Overrides.Overrides(), page)
 	if past {
 		if all, _, err = s.Records.OverrideLog(v.ctx(), page); err != nil {
 			return err
@@ -377,7 +381,7 @@ func (s *server) emergencyCSV(v *visit) error {
 	}
 	var rows [][]string
 	for _, o := range all {
-		rows = append(rows, []string{o.ID, o.Service, o.Subject(), o.Does(), o.From.UTC().Format(time.RFC3339), o.Until.UTC().Format(time.RFC3339), o.Actor, o.EndedBy, o.Reason})
+		rows = append(rows, []string{o.ID, o.Service, o.Subject(), o.Does(), o.From.UTC().Format(time.RFC3339), o.Until.UTC().Format(time.RFC3339), o.Actor, o.EndedBy, o.Reason, s.returnCell(o)})
 	}
-	return sheet(v, "overrides", []string{"id", "service", "whom", "what", "from", "expires_at", "actor", "ended_by", "reason"}, rows)
+	return sheet(v, "overrides", []string{"id", "service", "whom", "what", "from", "expires_at", "actor", "ended_by", "reason", "returns"}, rows)
 }

@@ -240,7 +240,7 @@ func (s *server) apiOverrides(v *visit) error {
 	}
 	out := []object{}
 	for _, o := range all {
-		out = append(out, s.overrideJSON(o))
+		out = append(out, s.standingJSON(o))
 	}
 	doc := paged("overrides", out, page, total)
 	doc["snapshot"] = s.Overrides.OverridesSent().String()
@@ -309,7 +309,7 @@ func (s *server) apiSetOverride(v *visit) error {
 	if o, err = s.Overrides.SetOverride(v.ctx(), o, v.who.name); err != nil {
 		return err
 	}
-	out := s.overrideJSON(o)
+	out := s.standingJSON(o)
 	e := s.preview(v.ctx(), o)
 	out["says"] = e.Says
 	if text := warnings(e.Warning, s.reach(), s.Overrides.OverridesTrouble()); text != "" {
@@ -320,7 +320,7 @@ func (s *server) apiSetOverride(v *visit) error {
 
 // changed answers an act on an override that stands.
 func (s *server) changed(v *visit, o rlc.Override) error {
-	out := s.overrideJSON(o)
+	out := s.standingJSON(o)
 	if text := s.Overrides.OverridesTrouble(); text != "" {
 		out["warning"] = text
 	}

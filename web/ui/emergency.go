@@ -2,15 +2,16 @@ package ui
 
 // Emergency is the page /emergency.
 type Emergency struct {
-	SignIn   string // "" where the viewer may act
-	Form     OverrideForm
-	Preview  *Preview // nil before the first look
-	Standing []OverrideRow
-	Zones    []Sign
-	Switches []SwitchRow
-	Recent   []OverrideRow
-	NoRecent string // why nothing is listed
-	Pager    Pager
+	SignIn        string // "" where the viewer may act
+	Form          OverrideForm
+	Preview       *Preview // nil before the first look
+	Standing      []OverrideRow
+	StandingPager Pager
+	Zones         []Sign
+	Switches      []SwitchRow
+	Recent        []OverrideRow
+	NoRecent      string // why nothing is listed
+	Pager         Pager
 }
 
 // OverrideForm is what the form for a new override holds.
@@ -52,6 +53,7 @@ type OverrideRow struct {
 	Held    string // how long it stood
 	Ramp    bool   // it is over, and its requests come back
 	Keep    bool   // it can become a cap
+	Returns []Part // what holds when it ends; nil where the page does not say
 }
 
 // SwitchRow is a kill switch.
