@@ -99,6 +99,29 @@ func TestADayForgetsOnlyWhatCannotBelongToItsTail(t *testing.T) {
 	})
 }
 
+// However far a day lies from the one before, what was guessed after that one
+// changes nothing.
+func TestAWrongGuessChangesNothing(t *testing.T) {
+	values := make([]float64, 1440)
+	r := uint32(1)
+	for i := range values {
+		r = r*1664525 + 1013904223
+		values[i] = float64(r >> 8)
+	}
+	want := SketchDay("a", monday, time.Minute, values, 0)
+	for percent := 50; percent <= 200; percent++ {
+		before := slices.Clone(values)
+		for i := range before {
+			before[i] *= float64(percent) / 100
+		}
+		var d Day
+		d.sketch("a", monday.Add(-day), 0, time.Minute, before, 0)
+		if got := d.foretold(monday, time.Minute, values, 0, 24); !reflect.DeepEqual(got, want) {
+			t.Errorf("after a day of %d %%: floor %v with %d samples, want %v with %d", percent, got.TailFloor, len(got.Tail), want.TailFloor, len(want.Tail))
+		}
+	}
+}
+
 func TestADayHoldsNoMoreAtAFinerStep(t *testing.T) {
 	held := func(step time.Duration, running rlc.Rate) int {
 		var d Day
