@@ -267,6 +267,14 @@ type Proposal struct {
 	Changes []Change  // those that move
 }
 
+// ProposalFilter narrows a list of proposals. The zero value is all of them.
+type ProposalFilter struct {
+	State   ProposalState // Open includes Pending; "" for all
+	Service string        // exactly this one; "" for all
+	Owner   string        // exactly this owner of the service; "" for all
+	Kind    string        // of the policy that computed one of the changes; "" for all
+}
+
 // OutboxRow is a proposal that waits to be published.
 type OutboxRow struct {
 	ProposalID string

@@ -84,34 +84,6 @@ func changeRows(all []rlc.Change) [][]string {
 	return out
 }
 
-func (s *server) apiProposals(v *visit) error {
-	all, total, page, _, err := s.proposalList(v)
-	if err != nil {
-		return err
-	}
-	out := make([]object, 0, len(all))
-	for _, p := range all {
-		out = append(out, proposalJSON(p))
-	}
-	return answer(v, http.StatusOK, paged("proposals", out, page, total))
-}
-
-func (s *server) proposalsCSV(v *visit) error {
-	all, _, _, _, err := s.proposalList(v)
-	if err != nil {
-		return err
-	}
-	var rows [][]string
-	for _, p := range all {
-		before, after := "", "" // nothing was replayed
-		if old, neu, known := drops(p.Changes); known {
-			before, after = whole(old), whole(neu)
-		}
-		rows = append(rows, []string{p.ID, p.Service, string(p.State), p.URL, strconv.Itoa(len(p.Changes)), before, after, stamp(p.Created), stamp(p.Decided), p.Actor, p.Reason})
-	}
-	return sheet(v, "proposals", []string{"id", "service", "state", "url", "changes", "drops_old", "drops_new", "created_at", "decided_at", "actor", "reason"}, rows)
-}
-
 func (s *server) apiProposal(v *visit) error {
 	p, err := s.Records.ProposalByID(v.ctx(), v.r.PathValue("id"))
 	if err != nil {

@@ -99,7 +99,7 @@ func (s *server) routes() []route {
 		{"GET", "/why.json", viewer, s.apiWhy},
 		{"GET", "/why.csv", viewer, s.whyCSV},
 		{"POST", "/why", person, s.formAsk},
-		{"GET", "/proposals", viewer, s.proposals},
+		{"GET", "/proposals", viewer, s.listOfProposals},
 		{"GET", "/proposals.json", viewer, s.apiProposals},
 		{"GET", "/proposals.csv", viewer, s.proposalsCSV},
 		{"GET", "/proposals/{id}", viewer, s.proposal},

@@ -27,6 +27,7 @@ type Records interface {
 	WithEpisodes(ctx context.Context, changes []rlc.Change) ([]rlc.Change, error) // LatestChanges come without
 	ChangeLog(ctx context.Context, service, bucket string, key rlc.Key, page rlc.Page) ([]rlc.Change, int, error)
 	Proposals(ctx context.Context, state rlc.ProposalState, service string, page rlc.Page) ([]rlc.Proposal, int, error)
+	ProposalsBy(ctx context.Context, f rlc.ProposalFilter, page rlc.Page) ([]rlc.Proposal, int, error)
 	ProposalByID(ctx context.Context, id string) (rlc.Proposal, error)
 	Verdicts(ctx context.Context, service string) ([]rlc.Verdict, error)
 	Summary(ctx context.Context, service string) (rlc.ServiceSummary, error)

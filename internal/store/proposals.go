@@ -63,28 +63,7 @@ func addProposal(ctx context.Context, tx *sql.Tx, run rlc.Run, p rlc.Proposal) e
 // and how many there are. An empty state or service means all; Open includes
 // Pending.
 func (db *DB) Proposals(ctx context.Context, state rlc.ProposalState, service string, p rlc.Page) ([]rlc.Proposal, int, error) {
-	var w where
-	if service != "" {
-		w.add("service = $?", service)
-	}
-	switch state {
-	case "":
-	case rlc.Open:
-		w.add("state IN ('pending', $?)", state)
-	default:
-		w.add("state = $?", state)
-	}
-	total, err := count(ctx, db.read, `SELECT COUNT(*) FROM proposals`+w.String(), w.args...)
-	if err != nil {
-		return nil, 0, fmt.Errorf("count proposals: %w", err)
-	}
-	limit, args := w.page(p)
-	all, err := list(ctx, db.read, scanProposal,
-		`SELECT `+proposalColumns+` FROM proposals`+w.String()+` ORDER BY created DESC, id DESC`+limit, args...)
-	if err != nil {
-		return nil, 0, fmt.Errorf("list proposals: %w", err)
-	}
-	return all, total, nil
+	return db.ProposalsBy(ctx, rlc.ProposalFilter{State: state, Service: service}, p)
 }
 
 // ProposalByID returns a proposal, or rlc.ErrNotFound.

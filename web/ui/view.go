@@ -417,26 +417,6 @@ type CompareRow struct {
 	Level                     string
 }
 
-// Proposals is the page /proposals.
-type Proposals struct {
-	Verdict []Part
-	States  []Choice
-	Rows    []ProposalRow
-	Pager   Pager
-	Empty   *Empty
-}
-
-// ProposalRow is a line of the list of proposals.
-type ProposalRow struct {
-	Link     Link
-	Service  Link
-	Chip     Chip
-	Moves    string
-	Old, New string
-	Created  Time
-	By       string
-}
-
 // Proposal is the page /proposals/{id}.
 type Proposal struct {
 	ID       string

@@ -41,6 +41,7 @@ func Run(t *testing.T, open func(t *testing.T) *store.DB) {
 		{"pruning keeps what explains the present", pruneRuns},
 		{"a newer proposal supersedes the older of its service", supersedes},
 		{"proposals are listed by state and service", proposalLists},
+		{"proposals are listed by owner and by kind of policy", proposalsFiltered},
 		{"a decision and its audit row are one", decisionIsAudited},
 		{"a decided proposal stays decided", decidedStays},
 		{"an outbox row counts its failures and goes when done", outbox},
