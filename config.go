@@ -1,6 +1,10 @@
 package rlc
 
-import "time"
+import (
+	"slices"
+	"strings"
+	"time"
+)
 
 // Params are a policy's parameters as written, without "kind". Values are
 // strings, float64, bool, []any and map[string]any.
@@ -164,6 +168,16 @@ type Profile struct {
 	Healthy    string                     // PromQL: has a sample where the service is healthy; "" for unknown
 	Complete   string                     // PromQL: share of targets that report; "" for unknown
 	Peaks      string                     // PromQL: highest one-second rate since the step before; "" where nobody counts by the second
+}
+
+// CountsRefused reports whether what a limiter refused is among the requests that the
+// profile reads: it adds them, or reads nothing but the enforcers' own counters,
+// whatever their outcome. Else a quota in enforce learns from its own drops.
+func (p *Profile) CountsRefused() bool {
+	return p.Refused != "" || !slices.ContainsFunc(p.Sources, func(q string) bool {
+		ours := strings.Contains(q, "rlc_enforcer_requests_total") || strings.Contains(q, "rlc:enforcer_requests:")
+		return !ours || strings.Contains(q, "outcome")
+	})
 }
 
 // AttributeSource says which metric labels and which descriptor carry an

@@ -192,7 +192,7 @@ func (p *parser) checkBuckets(d *doc, s *rlc.Service, profile *rlc.Profile, raw 
 		return
 	}
 	hasCap := slices.ContainsFunc(s.Buckets, func(b rlc.Bucket) bool { return b.Role == rlc.CapRole })
-	warned := false
+	warned, learns := false, false
 	for i := range s.Buckets {
 		b, at := &s.Buckets[i], raw[i].node
 		if b.Policy != nil && b.Policy.Kind == "capacity" && s.Capacity == nil {
@@ -202,6 +202,11 @@ func (p *parser) checkBuckets(d *doc, s *rlc.Service, profile *rlc.Profile, raw 
 			warned = true
 			d.warn(at.Line, at.Column, "add {name: whole-service, role: cap, policy: {kind: capacity}} with the service's capacity: {rate: …}, or a new_key limit",
 				"bucket %q admits new keys and no cap bounds their sum", b.Name)
+		}
+		if b.Mode == rlc.Enforce && !b.ByHand() && profile != nil && !profile.CountsRefused() && !learns {
+			learns = true
+			d.warn(at.Line, at.Column, "add refused to profile "+profile.Name+", or read the enforcers' own counters with profile rlc",
+				"bucket %q is in enforce and profile %s does not count what is refused: its quota learns from its own drops", b.Name, profile.Name)
 		}
 		for _, name := range sortedAttributes(b.Match) {
 			if profile != nil {

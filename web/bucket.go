@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -358,20 +357,11 @@ func (s *server) offered(t *truth) string {
 	switch p := desired.Profiles[t.service.Profile]; {
 	case p.Refused != "":
 		return "Admitted and refused requests together, so that a quota never learns from its own drops."
-	case countsAll(p):
+	case p.CountsRefused():
 		return "Admitted, dropped and would-be drops together, as enforcers count them, so that a quota never learns from its own drops."
 	default:
 		return admitted + "Profile " + p.Name + " has no query for refused ones: drops that never reach these metrics are missing, and what was asked for may lie above."
 	}
-}
-
-// countsAll reports whether a profile reads nothing but the enforcers' counters,
-// whatever their outcome.
-func countsAll(p *rlc.Profile) bool {
-	return !slices.ContainsFunc(p.Sources, func(q string) bool {
-		ours := strings.Contains(q, "rlc_enforcer_requests_total") || strings.Contains(q, "rlc:enforcer_requests:")
-		return !ours || strings.Contains(q, "outcome")
-	})
 }
 
 // seconds says what is known of peaks shorter than a step, and what it is

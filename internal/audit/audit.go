@@ -261,11 +261,20 @@ func (s *Subject) Unseen() []Row {
 	return rows
 }
 
-// order puts the gravest first, and of equals the ones with the most requests.
+// order puts the gravest first, and of equals those that lost most, then those with
+// the highest step: columns that a reader sees.
 func order(a, b Row) int {
 	return cmp.Or(
 		cmp.Compare(slices.Index(Verdicts(), a.Verdict), slices.Index(Verdicts(), b.Verdict)),
-		cmp.Compare(b.Drops, a.Drops), cmp.Compare(b.Requests, a.Requests),
+		cmp.Compare(b.Drops, a.Drops), cmp.Compare(b.highest(), a.highest()), cmp.Compare(b.Requests, a.Requests),
 		cmp.Compare(a.Service, b.Service), cmp.Compare(rlc.QuotaID(a.Bucket, a.Key), rlc.QuotaID(b.Bucket, b.Key)),
 	)
+}
+
+// highest is the row's highest step, 0 where no traffic was seen.
+func (r *Row) highest() rlc.Rate {
+	if r.Highest == nil {
+		return 0
+	}
+	return r.Highest.Rate
 }
