@@ -155,7 +155,7 @@ func read(v *visit, value any) error {
 		if errors.Is(err, rlc.ErrInvalid) {
 			return err
 		}
-		return invalid("The JSON cannot be read: %s.", strings.TrimPrefix(err.Error(), "json: "))
+		return invalid("The JSON cannot be read: %s.", jsonText(err))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return invalid("There is more after the JSON document.")

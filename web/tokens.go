@@ -110,8 +110,12 @@ func (s *server) apiCreateToken(v *visit) error {
 		return invalid("an admin's token is not bound to services")
 	case !(in.TTL >= 60 && in.TTL <= maxTokenAge.Seconds()):
 		return invalid("ttl_seconds must be within 1 minute and 366 days (%.0f)", maxTokenAge.Seconds())
-	case len(in.Services) > 100 || slices.Contains(in.Services, "") || slices.Contains(in.Services, "*"):
-		return invalid("services must be at most 100 names")
+	case slices.Contains(in.Services, "*"):
+		return invalid("services: * is no service's name; leave services out for a token that may act on all of them")
+	case slices.Contains(in.Services, ""):
+		return invalid("services: a name is empty")
+	case len(in.Services) > 100:
+		return invalid("services are %d names: at most 100", len(in.Services))
 	}
 	secret, now := tokenPrefix+rand.Text(), s.Now().UTC()
 	t := rlc.Token{ID: reference(), Name: in.Name, Hash: hashOf(secret), Right: in.Role, Services: in.Services, Actor: v.who.name, Created: now, Until: now.Add(time.Duration(in.TTL * float64(time.Second)))}

@@ -399,7 +399,7 @@ func (k keyText) Scan(v any) (err error) {
 func names(texts ...string) error {
 	for _, s := range texts {
 		if !utf8.ValidString(s) || strings.ContainsRune(s, 0) {
-			return fmt.Errorf("%w: name %q holds NUL or is not UTF-8", rlc.ErrInvalid, s)
+			return fmt.Errorf("%w: the text %.100q holds NUL or is not UTF-8", rlc.ErrInvalid, s)
 		}
 	}
 	return nil
