@@ -321,7 +321,7 @@ func (s *server) apiSetOverride(v *visit) error {
 // changed answers an act on an override that stands.
 func (s *server) changed(v *visit, o rlc.Override) error {
 	out := s.standingJSON(o)
-	if text := s.Overrides.OverridesTrouble(); text != "" {
+	if text := warnings(s.reach(), s.Overrides.OverridesTrouble()); text != "" {
 		out["warning"] = text
 	}
 	return answer(v, http.StatusOK, out)

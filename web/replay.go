@@ -235,6 +235,7 @@ func (s *server) apiReplay(v *visit) error {
 			Burst     rlc.Burst `json:"burst"`
 			rlc.Timed           // hours and windows as in quotas.yaml; without them one rate for all
 		} `json:"quotas"`
+		Unseen bool `json:"unseen"` // keys without traffic are named in the answer, and no error
 	}
 	if err := read(v, &in); err != nil {
 		return err
@@ -271,11 +272,40 @@ func (s *server) apiReplay(v *visit) error {
 	if err != nil {
 		return err
 	}
+	unseen := []string{}
+	if in.Unseen {
+		for _, q := range in.Quotas {
+			if id := rlc.QuotaID(q.Bucket, q.Key); t.mayComeToBe(q.Bucket, q.Key) {
+				delete(own, id)
+				unseen = append(unseen, id)
+			}
+		}
+	}
 	x, err := s.replayAll(v.ctx(), t, from, until, own)
 	if err != nil {
 		return err
 	}
-	return answer(v, http.StatusOK, replayJSON(x))
+	out := replayJSON(x)
+	out["unseen"] = unseen
+	return answer(v, http.StatusOK, out)
+}
+
+// mayComeToBe reports whether a key names one value of each attribute that its bucket
+// counts by, and nothing is known by it yet: a caller that is new, or one misspelt.
+func (t *truth) mayComeToBe(bucket string, key rlc.Key) bool {
+	var b *rlc.Bucket
+	if t.service != nil {
+		b = t.service.Bucket(bucket)
+	}
+	if b == nil || b.ByHand() || len(b.Each) == 0 || len(key) != len(b.Each) {
+		return false
+	}
+	for _, name := range b.Each {
+		if key[name] == "" {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(t.rows, func(r row) bool { return r.name == bucket && r.key.Equal(key) })
 }
 
 // order is the streams, those that lost most first.

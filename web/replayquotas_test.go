@@ -21,6 +21,23 @@ func TestAReplayRefusesQuotasThatItWouldNotCount(t *testing.T) {
 	}
 }
 
+// A file of quotas may hold a caller that has sent nothing yet: who asks for it hears
+// which, and the rest is replayed.
+func TestAReplayNamesTheQuotasOfCallersWithoutTraffic(t *testing.T) {
+	h := newFixture(t).handler(t)
+	ask := func(quotas string, want int) map[string]any {
+		return body(t, post(h, "/api/v1/replay", `{"service":"search","unseen":true,"from":"2026-12-01T06:00:00Z","until":"2026-12-02T06:00:00Z","quotas":[`+quotas+`]}`, nil), want)
+	}
+	const web = `{"bucket":"callers","key":{"caller":"web"},"rate":1,"burst":1}`
+	alone := ask(web, 200)
+	beside := ask(web+`,{"bucket":"callers","key":{"caller":"brand-new"},"rate":1,"burst":1}`, 200)
+	if got, _ := beside["unseen"].([]any); len(got) != 1 || got[0] != "callers/caller=brand-new" || beside["refused"] != alone["refused"] || alone["refused"] == 0.0 {
+		t.Errorf("unseen %v, refused %v; alone %v", beside["unseen"], beside["refused"], alone["refused"])
+	}
+	ask(`{"bucket":"nosuch","key":{"caller":"brand-new"},"rate":1,"burst":1}`, 400)
+	ask(`{"bucket":"callers","key":{"procedure":"Pay"},"rate":1,"burst":1}`, 400)
+}
+
 // A quota's page and sheet read exclude without a stat as well: an hour that
 // holds the storm lowers the limit, a word that is no window is refused, and
 // windows that leave nothing are never a drop of 0.

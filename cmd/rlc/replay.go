@@ -18,6 +18,7 @@ import (
 // replayAnswer is what POST /api/v1/replay answers, as far as the table needs.
 type replayAnswer struct {
 	From     time.Time `json:"from"`
+	Unseen   []string  `json:"unseen"` // quotas of keys without traffic
 	Until    time.Time `json:"until"`
 	Step     float64   `json:"step_seconds"`
 	Offered  float64   `json:"offered"`
@@ -40,19 +41,24 @@ type replayAnswer struct {
 func replayCommand() *cobra.Command {
 	var from, until, quotas string
 	c := &cobra.Command{
-		Use:   "replay --service S [--from T] [--until T] [--quotas FILE]",
+		Use:   "replay SERVICE [--from T] [--until T] [--quotas FILE]",
 		Short: "All callers of a service together against all its buckets",
 		Long: `Replays the stored traffic of all callers of a service together against all its
 quotas and caps, each as if it enforced: who would have been refused, when, and
 how much would have been admitted beside the capacity. A quota with hours is
 replayed against the rate of the same hour of the week. --quotas takes the numbers
 of a quotas.yaml in place of those in force. Nothing is changed.`,
-		Example: "  rlc replay --service checkout --from 2026-11-24T00:00:00Z --until 2026-11-25T00:00:00Z\n  rlc replay --service checkout --quotas services/checkout/quotas.yaml -o json",
-		Args:    cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
+		Example: "  rlc replay checkout --from 2026-11-24T00:00:00Z --until 2026-11-25T00:00:00Z\n  rlc replay checkout --quotas services/checkout/quotas.yaml -o json",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
 			service, _ := c.Flags().GetString("service")
-			if service == "" {
-				return exit{exitInvalid, errors.New("--service is required")}
+			switch {
+			case len(args) == 1 && service != "" && service != args[0]:
+				return exit{exitInvalid, errors.New("name one service: " + args[0] + " or --service " + service)}
+			case len(args) == 1:
+				service = args[0]
+			case service == "":
+				return exit{exitInvalid, errors.New("name a service: rlc replay SERVICE")}
 			}
 			body := map[string]any{"service": service}
 			for name, v := range map[string]string{"from": from, "until": until} {
@@ -65,7 +71,7 @@ of a quotas.yaml in place of those in force. Nothing is changed.`,
 				if err != nil {
 					return err
 				}
-				body["quotas"] = all
+				body["quotas"], body["unseen"] = all, true
 			}
 			out, _ := c.Flags().GetString("output")
 			var raw any
@@ -80,11 +86,14 @@ of a quotas.yaml in place of those in force. Nothing is changed.`,
 			if out == "json" {
 				return writeJSON(c.OutOrStdout(), raw)
 			}
+			for _, id := range result.Unseen {
+				fmt.Fprintf(c.ErrOrStderr(), "warning: %s has had no traffic of %s: its quota counts nothing here\n", service, id)
+			}
 			return replayText(c.OutOrStdout(), result)
 		},
 	}
 	serverFlags(c)
-	c.Flags().String("service", "", "a service of the running server")
+	c.Flags().String("service", "", "the same as SERVICE")
 	c.Flags().StringVar(&from, "from", "", "start of the window, RFC 3339; default: a day before its end")
 	c.Flags().StringVar(&until, "until", "", "end of the window, RFC 3339; default: now")
 	c.Flags().StringVar(&quotas, "quotas", "", "a quotas.yaml whose numbers stand in for those in force")

@@ -177,16 +177,17 @@ of it, 4 where it is over.`,
 				if err := dial(c).do(c.Context(), http.MethodDelete, "/api/v1/overrides/"+url.PathEscape(args[0]), nil, nil, &o); err != nil {
 					return err
 				}
+				if o.Warning != "" { // enforcers that do not hear of it go on
+					fmt.Fprintln(c.ErrOrStderr(), "warning: "+o.Warning)
+				}
 				fmt.Fprintf(c.OutOrStdout(), "%s ended\n", o.ID)
 				return nil
 			}
 			var out struct {
 				Overrides []struct {
-					overrideAnswer
-					Action string `json:"action"`
-					Actor  string `json:"actor"`
-					Reason string `json:"reason"`
-					State  string `json:"state"`
+					rlc.Override
+					Expires time.Time `json:"expires_at"`
+					State   string    `json:"state"`
 				} `json:"overrides"`
 			}
 			if err := dial(c).do(c.Context(), http.MethodGet, "/api/v1/overrides", nil, nil, &out); err != nil {
@@ -196,7 +197,7 @@ of it, 4 where it is over.`,
 				fmt.Fprintln(c.ErrOrStderr(), "no override stands")
 			}
 			for _, o := range out.Overrides {
-				fmt.Fprintf(c.OutOrStdout(), "%s  %s %s until %s (%s) by %s: %s\n", o.ID, o.Action, o.Service, o.Expires.Format(time.RFC3339), o.State, o.Actor, o.Reason)
+				fmt.Fprintf(c.OutOrStdout(), "%s  %s %s until %s (%s) by %s: %s\n", o.ID, o.Subject(), o.Does(), o.Expires.Format(time.RFC3339), o.State, o.Actor, o.Reason)
 			}
 			return nil
 		},

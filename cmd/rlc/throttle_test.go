@@ -29,6 +29,19 @@ func TestThrottleWarnsOfANameThatNothingKnows(t *testing.T) {
 	}
 }
 
+// Enforcers that hear of no override hear of no end either.
+func TestLiftWarnsAsThrottleDoes(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"id":"override-1","warning":"an enforcer follows a folder"}`))
+	}))
+	defer s.Close()
+	stdout, stderr := rlcOutput(t, "lift", "override-1", "--server", s.URL, "--token", "t0ken")
+	if stdout != "override-1 ended\n" || stderr != "warning: an enforcer follows a folder\n" {
+		t.Errorf("stdout %q, stderr %q", stdout, stderr)
+	}
+}
+
 func TestThrottleRefusesNumbersOutOfRange(t *testing.T) {
 	for _, c := range []struct{ flags, want string }{
 		{"--rate=NaN", "rate NaN is outside 0 to 1e+11"},
