@@ -10,8 +10,12 @@ import (
 )
 
 // regional is a service in two regions, 80 to 20, whose bucket counts by region.
-func regional(t *testing.T, head string) *world {
-	f := service("geo", head+"profile: regions\n", "  - {name: all, scope: region}\n")
+func regional(t *testing.T, head string) *world { return regionalBy(t, head, "", "") }
+
+// regionalBy is regional with more said of the bucket, and lines left out of the
+// profile that hold a text, "" for none.
+func regionalBy(t *testing.T, head, bucket, without string) *world {
+	f := service("geo", head+"profile: regions\n", "  - {name: all, scope: region"+bucket+"}\n")
 	f["profiles/regions.yaml"] = []byte(`apiVersion: rlc/v1
 kind: Profile
 name: regions
@@ -22,6 +26,15 @@ history:
   step: 1m
   sources: ['sum by (caller, region) (rate(requests_total{service="${service}"}[1m]))']
 `)
+	if without != "" {
+		var lines []byte
+		for line := range strings.Lines(string(f["profiles/regions.yaml"])) {
+			if !strings.Contains(line, without) {
+				lines = append(lines, line...)
+			}
+		}
+		f["profiles/regions.yaml"] = lines
+	}
 	w := newWorld(t, f)
 	w.history.series["geo all"] = wave(1000)
 	w.history.series["geo all region=eu"] = wave(800)
@@ -71,12 +84,47 @@ func TestARegionalQuotaBearsTheDeclaredFailover(t *testing.T) {
 	}
 }
 
-func TestWithoutADeclaredFailoverEachRegionMayUseTheWhole(t *testing.T) {
-	w := regional(t, "")
-	run := w.cron()
-	c := w.change("geo", "all", nil)
-	if run.Total != 1 || c.New == nil || c.New.Rate != 1300 || !strings.Contains(policies.Explain(c).Text(), "no failover is declared: each region may use the whole quota") {
-		t.Errorf("%+v: %+v\n%s", run, c.New, policies.Explain(c).Text())
+// A bucket that counts by region has one quota that each region may use where its
+// share cannot be told, and its change says why.
+func TestWhereARegionsShareIsNotKnownEachMayUseTheWhole(t *testing.T) {
+	for name, c := range map[string]struct {
+		head, bucket, without string
+		rates                 map[string]rlc.Rate // by the change's key
+		why                   string
+	}{
+		"no failover": {
+			rates: map[string]rlc.Rate{"": 1300}, // 1000 × 1.3
+			why:   "no failover is declared",
+		},
+		"the metrics know no regions": {
+			head: evacuation, without: "  region:",
+			rates: map[string]rlc.Rate{"": 1300},
+			why:   "the metrics of profile regions do not tell the region",
+		},
+		"a key for each region": {
+			head: evacuation, bucket: ", each: [region]",
+			rates: map[string]rlc.Rate{"eu": 1040, "us": 260}, // 800 × 1.3 and 200 × 1.3
+			why:   "its keys name the region already",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := regionalBy(t, c.head, c.bucket, c.without)
+			run := w.cron()
+			if run.Total != len(c.rates) {
+				t.Errorf("%d changes, want %d", run.Total, len(c.rates))
+			}
+			for region, rate := range c.rates {
+				var key rlc.Key
+				if region != "" {
+					key = rlc.Key{"region": region}
+				}
+				got := w.change("geo", "all", key)
+				text := policies.Explain(got).Text()
+				if got.New == nil || got.New.Rate != rate || got.Region != "" || !strings.Contains(text, c.why+": each region may use the whole quota") {
+					t.Errorf("%q: %+v in %q, want %v because %s\n%s", region, got.New, got.Region, rate, c.why, text)
+				}
+			}
+		})
 	}
 }
 
