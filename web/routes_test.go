@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -119,14 +121,90 @@ func TestTheDescriptionNamesEveryRouteOfTheAPI(t *testing.T) {
 		}
 	}
 	for _, r := range web.Routes() {
-		if strings.HasPrefix(r.Path, "/api/v1/") || r.Path == "/hooks/forge" {
+		if strings.HasPrefix(r.Path, "/api/v1/") || r.Path == "/hooks/forge" || r.Path != "/api/openapi.json" && sheetEnding.MatchString(r.Path) {
 			routed = append(routed, r.Method+" "+r.Path)
 		}
+	}
+	for _, page := range endings {
+		routed = append(routed, "GET "+page+".json", "GET "+page+".csv")
 	}
 	slices.Sort(described)
 	slices.Sort(routed)
 	if !slices.Equal(described, routed) {
 		t.Errorf("described\n%s\nrouted\n%s", strings.Join(described, "\n"), strings.Join(routed, "\n"))
+	}
+}
+
+var sheetEnding = regexp.MustCompile(`\.(json|csv|yaml)$`)
+
+// endings are the pages whose own address, with an ending, is a sheet.
+var endings = []string{"/services/{service}", "/services/{service}/buckets/{bucket}", "/runs/{id}", "/proposals/{id}", "/callers/{caller}"}
+
+// Each sheet that is described answers as described; no page answers under an
+// ending that is not.
+func TestEverySheetThatIsDescribedAnswers(t *testing.T) {
+	var doc struct {
+		Paths map[string]map[string]struct {
+			Responses map[string]struct{ Content map[string]json.RawMessage }
+		}
+	}
+	if err := json.Unmarshal(web.OpenAPI, &doc); err != nil {
+		t.Fatal(err)
+	}
+	h := newFixture(t).handler(t)
+	for path, methods := range doc.Paths {
+		if strings.HasPrefix(path, "/api/") || !sheetEnding.MatchString(path) {
+			continue
+		}
+		target := filled(path)
+		switch {
+		case strings.Contains(path, "/onboard"):
+			target = strings.Replace(path, "{service}", "ledger", 1)
+		case strings.HasPrefix(path, "/why"):
+			target += "?service=checkout"
+		}
+		w := get(h, target)
+		kind, _, _ := strings.Cut(w.Header().Get("Content-Type"), ";")
+		if _, ok := methods["get"].Responses["200"].Content[kind]; !ok && w.Code == http.StatusOK || w.Code >= 500 {
+			t.Errorf("%s answers %d, %s", target, w.Code, kind)
+		}
+	}
+	for _, r := range web.Routes() {
+		if r.Method != "GET" || sheetEnding.MatchString(r.Path) || !isPage(r) {
+			continue
+		}
+		for _, ending := range []string{".json", ".csv"} {
+			if _, known := doc.Paths[strings.TrimSuffix(r.Path, "{$}")+ending]; !known && get(h, filled(r.Path)+ending).Code == http.StatusOK {
+				t.Errorf("%s%s is not described", r.Path, ending)
+			}
+		}
+	}
+}
+
+// Every query parameter that a handler reads by name is described somewhere, but
+// those of pages alone.
+func TestEveryParameterIsDescribed(t *testing.T) {
+	pages := []string{"tz", "theme", "done", "token", "next", "code", "iss", "json", // the frame's, and signing in
+		"standing", "snoozed", "edit", "try", "rate", "reason", "action", "also", "drop", "other", "ttl"} // forms and parts of pages
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reads := regexp.MustCompile(`(?:\bq|Query\(\))\.(?:Get|Has)\("([a-z_]+)"\)|v\.flag\("([a-z_]+)"\)`)
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range reads.FindAllStringSubmatch(string(text), -1) {
+			name := m[1] + m[2]
+			if !slices.Contains(pages, name) && !strings.Contains(string(web.OpenAPI), `"name": "`+name+`"`) {
+				t.Errorf("%s reads ?%s=, which no operation describes", file, name)
+			}
+		}
 	}
 }
 
