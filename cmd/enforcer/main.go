@@ -39,7 +39,7 @@ Try it:
   enforcer serve --config-dir ./config --state ./state
   enforcer serve --redis redis://localhost:6379/0 --state ./state
   enforcer serve --config-dir ./config --redis redis://localhost:6379/0
-  curl -s localhost:8082/v1/check -d '{"service":"checkout","attributes":{"caller":"search"}}'
+  curl -s localhost:8082/v1/check -d '{"service":"notify","attributes":{"caller":"marketing","procedure":"SendBulk"}}'
 
 "enforcer serve --help" lists the flags, as does --help of the others. Exit codes: 0 ok, 1 error, 3 invalid
 input. Data goes to stdout, logs to stderr.

@@ -30,8 +30,8 @@ func doctorCommand() *cobra.Command {
 		Long: `Checks a Prometheus against the policies of a config repository before the first
 run: do the metric and its labels exist, do its names lead to the buckets that the
 enforcer would choose, is the retention long enough, are replicas counted twice,
-what will the first run cost, and which recording rule makes it cheap. Nothing is
-written. Exit code 1 says that a check failed, 3 that there is no service to look at.
+what will the first run cost, which recording rule makes it cheap, and are enforcers
+scraped at all. Nothing is written. Exit code 1 says that a check failed, 3 that there is no service to look at.
 
 --repo is a checkout of the config repository, or a bare one, of which the base
 branch is read; a server may hold it. --profile asks the same of the services that
@@ -126,6 +126,10 @@ func requestsBy(ctx context.Context, history *promhistory.Reader, profile, only 
 // examine prints what is found of each service.
 func examine(c *cobra.Command, history *promhistory.Reader, requests []rlc.HistoryRequest) error {
 	all, failed := []examined{}, 0
+	scraped, err := history.Scraped(c.Context(), time.Now())
+	if err != nil {
+		scraped = promhistory.Finding{Check: "enforcers", Level: promhistory.Warn, Text: err.Error()}
+	}
 	for _, r := range requests {
 		found, err := history.Diagnose(c.Context(), r)
 		if err != nil {
@@ -139,7 +143,7 @@ func examine(c *cobra.Command, history *promhistory.Reader, requests []rlc.Histo
 		all = append(all, examined{r.Service.Name, found})
 	}
 	if out, _ := c.Flags().GetString("output"); out == "json" {
-		if err := writeJSON(c.OutOrStdout(), map[string]any{"services": all}); err != nil {
+		if err := writeJSON(c.OutOrStdout(), map[string]any{"services": all, "enforcers": scraped}); err != nil {
 			return err
 		}
 	} else {
@@ -150,17 +154,24 @@ func examine(c *cobra.Command, history *promhistory.Reader, requests []rlc.Histo
 			}
 			fmt.Fprintln(c.OutOrStdout(), name)
 			for _, f := range e.Findings {
-				fmt.Fprintf(c.OutOrStdout(), "  %-4s  %s: %s\n", f.Level, f.Check, f.Text)
-				if f.Fix != "" {
-					fmt.Fprintf(c.OutOrStdout(), "        %s\n", indent(f.Fix))
-				}
+				finding(c, f)
 			}
 		}
+		fmt.Fprintln(c.OutOrStdout(), "the enforcers of every service")
+		finding(c, scraped)
 	}
 	if failed > 0 {
 		return exit{exitError, fmt.Errorf("%s failed", rlc.Plural(failed, "check"))}
 	}
 	return nil
+}
+
+// finding prints one.
+func finding(c *cobra.Command, f promhistory.Finding) {
+	fmt.Fprintf(c.OutOrStdout(), "  %-4s  %s: %s\n", f.Level, f.Check, f.Text)
+	if f.Fix != "" {
+		fmt.Fprintf(c.OutOrStdout(), "        %s\n", indent(f.Fix))
+	}
 }
 
 // indent sets the lines of a fix under its finding.

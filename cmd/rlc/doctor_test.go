@@ -45,6 +45,9 @@ func TestDoctorLooksAtABareRepositoryAsAtItsCheckout(t *testing.T) {
 			t.Errorf("%v:\n%s\nwant\n%s", args, got, want)
 		}
 	}
+	if told, _ := program(t.Context(), nil, "doctor", "--prometheus", prometheus, "--repo", checkout).Output(); !strings.Contains(string(told), "warn  enforcers: no enforcer was scraped") || !strings.Contains(string(told), "job_name: rlc-enforcer") {
+		t.Errorf("a Prometheus that scrapes no enforcer:\n%s", told)
+	}
 	rlcOutput(t, "validate", bare)
 
 	if out, code := failing(t, "doctor", "--prometheus", prometheus, "--repo", configured(t)); code != exitInvalid || !strings.Contains(out, "has no valid service: nothing was looked at") {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -33,6 +34,7 @@ says that this, or another guard, refuses.`,
 			var h struct {
 				Diff struct {
 					Differences []difference `json:"differences"`
+					Policy      []any        `json:"policy"` // lines of policy.yaml
 				} `json:"diff"`
 			}
 			query := map[string][]string{}
@@ -41,6 +43,13 @@ says that this, or another guard, refuses.`,
 			}
 			if err := cl.do(c.Context(), http.MethodGet, servicePath(args[0])+"/history", query, nil, &h); err != nil {
 				return err
+			}
+			if len(h.Diff.Differences) == 0 {
+				what := "nothing differs"
+				if len(h.Diff.Policy) > 0 {
+					what = "no limit and no mode differs; policy.yaml does: " + cl.server + "/services/" + url.PathEscape(args[0]) + "/history shows its lines"
+				}
+				fmt.Fprintln(c.OutOrStdout(), what)
 			}
 			gone := 0
 			for _, d := range h.Diff.Differences {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"regexp"
 	"slices"
@@ -389,6 +390,23 @@ func nearest(typed string) string {
 	return ""
 }
 
+// secretive reports whether a value is worth hiding: an address is without a
+// password in it, and a file's path never is.
+func secretive(key, value string) bool {
+	switch key {
+	case "store.dsn":
+		return strings.HasPrefix(value, "postgres")
+	case "redis.url":
+		u, err := url.Parse(value)
+		if err != nil {
+			return true
+		}
+		_, has := u.User.Password()
+		return has
+	}
+	return true
+}
+
 // secrecy warns of what everybody on the machine may read.
 func (l *loader) secrecy() {
 	warn := func(file, message, hint string) {
@@ -403,7 +421,7 @@ func (l *loader) secrecy() {
 		if !ok {
 			continue
 		}
-		if l.inline[k.Name] && !(k.Name == "store.dsn" && !strings.HasPrefix(s.value, "postgres")) {
+		if l.inline[k.Name] && secretive(k.Name, s.value) {
 			named = append(named, k.Name)
 		}
 		if s.file != "" && exposed(s.file) {

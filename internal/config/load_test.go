@@ -266,6 +266,12 @@ func TestWhatEverybodyCanReadIsWarnedOf(t *testing.T) {
 	if got := said(s, file); len(got) != 1 || !strings.Contains(got[0], "warning: everybody on this machine can read token") || s.Err() != nil {
 		t.Errorf("a readable file with a secret: %q, %v", got, s.Err())
 	}
+	for at, told := range map[string]int{"redis://redis.internal:6379/0": 0, "redis://rlc@redis.internal": 0, "redis://rlc:" + password + "@redis.internal": 1, "redis://:" + password + "@redis.internal": 1} {
+		file := write(t, "rlc.yaml", "redis: {url: \""+at+"\"}\n", 0o644)
+		if got := said(config.Load(config.Input{File: file, Env: env(nil)}), file); len(got) != told {
+			t.Errorf("%s: %q, want %d warnings", at, got, told)
+		}
+	}
 	token := write(t, "token", password, 0o644)
 	s = config.Load(config.Input{File: write(t, "rlc.yaml", "token_file: "+token+"\n", 0o644), Env: env(nil)})
 	if got := said(s, token); len(got) != 1 || got[0] != "token:1:1: warning: everybody on this machine can read token; chmod o-r token" || s.Err() != nil {
