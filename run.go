@@ -103,6 +103,7 @@ type Change struct {
 	OldMode   Mode           `json:"old_mode,omitempty"` // the quota's own mode line
 	NewMode   Mode           `json:"new_mode,omitempty"`
 	Region    string         `json:"region,omitempty"`   // the region whose own quota it is; "" for all
+	Cap       bool           `json:"cap,omitempty"`      // it is a cap's: its requests are also those of quotas
 	Remove    bool           `json:"remove,omitempty"`   // the quota's line is to go; New equals Old
 	OldTimed  Timed          `json:"old_timed,omitzero"` // what the quota carries beside its rate
 	NewTimed  Timed          `json:"new_timed,omitzero"`
@@ -126,6 +127,18 @@ type Change struct {
 	LastHour  *Rate          `json:"last_hour"` // mean of the last closed hour, nil where unknown
 	Backtest  ChangeBacktest `json:"backtest"`
 	Seen      *Seen          `json:"seen,omitempty"` // what is known of a held quota whose run read no traffic; nil where none is needed, or none known
+}
+
+// Summable tells of which changes the rates and requests add up: a cap's are those of
+// the quotas around which it stands once more. Of caps alone it is each.
+func Summable(changes []Change) func(*Change) bool {
+	caps := 0
+	for i := range changes {
+		if changes[i].Cap {
+			caps++
+		}
+	}
+	return func(c *Change) bool { return !c.Cap || caps == len(changes) }
 }
 
 // Seen is what a run that read a quota's traffic saw of it.

@@ -128,8 +128,9 @@ func (s *server) ownedBy(caller string) string {
 
 // replayedRequests is how many requests the proposed limits were replayed against.
 func replayedRequests(all []rlc.Change) (n float64) {
-	for _, c := range all {
-		if c.Backtest.New != nil {
+	adds := rlc.Summable(all)
+	for i := range all {
+		if c := &all[i]; c.Backtest.New != nil && adds(c) {
 			n += c.Backtest.New.Requests
 		}
 	}

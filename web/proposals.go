@@ -85,16 +85,17 @@ func (s *server) proposal(v *visit) error {
 	}
 	view.Facts = []string{"run " + p.RunID + " · base " + p.Base, "branch " + p.Branch + " · commit " + p.Commit + " · content " + p.Content}
 	var oldSum, newSum float64
+	adds := rlc.Summable(changes)
 	for _, c := range changes {
 		view.Rows = append(view.Rows, moveRow(p.Service, svc, c))
 		if edits && amendable(&c) {
 			view.Rows[len(view.Rows)-1].EditURL = amendAt(p, &c)
 			view.EditURL = cmp.Or(view.EditURL, amendAt(p, &c))
 		}
-		if c.Old != nil {
+		if c.Old != nil && adds(&c) {
 			oldSum += float64(c.Old.Rate)
 		}
-		if c.New != nil {
+		if c.New != nil && adds(&c) {
 			newSum += float64(c.New.Rate)
 		}
 		if policies.LowersRate(&c) {

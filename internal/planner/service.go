@@ -388,7 +388,7 @@ func (j *job) decide(ctx context.Context, t *target, of rlc.Change, h rlc.Histor
 		amend(&est)
 	}
 	c := policies.Guard(e, est, err)
-	c.Region = of.Region
+	c.Region, c.Cap = of.Region, t.bucket.Role == rlc.CapRole
 	c.RunID, c.Service, c.Bucket, c.Key, c.At = j.run.ID, j.service.Name, t.bucket.Name, key, j.run.Now
 	c.Policy, c.PolicyID, c.InputID = t.bucket.Policy.Kind, t.hash, input
 	for _, hour := range h.Hours {

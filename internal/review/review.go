@@ -76,24 +76,29 @@ type loss struct {
 }
 
 // dropped sums the replays of the quotas in force and of the proposed ones. A
-// quota that does not exist yet drops nothing.
+// quota that does not exist yet drops nothing. What caps drop counts, but not their
+// requests, which quotas have counted.
 func dropped(changes []rlc.Change) (old, new loss) {
-	for _, c := range changes {
+	adds := rlc.Summable(changes)
+	for i := range changes {
+		c := &changes[i]
 		if c.Backtest.New == nil {
 			continue
 		}
-		new.add(c.Backtest.New)
+		new.add(c.Backtest.New, adds(c))
 		if c.Backtest.Old != nil {
-			old.add(c.Backtest.Old)
+			old.add(c.Backtest.Old, adds(c))
 		} else if c.Old == nil {
-			old.add(&rlc.Backtest{Requests: c.Backtest.New.Requests})
+			old.add(&rlc.Backtest{Requests: c.Backtest.New.Requests}, adds(c))
 		}
 	}
 	return old, new
 }
 
-func (l *loss) add(b *rlc.Backtest) {
-	l.requests += b.Requests
+func (l *loss) add(b *rlc.Backtest, requests bool) {
+	if requests {
+		l.requests += b.Requests
+	}
 	l.drops += b.Drops
 	l.atLeast = l.atLeast || b.AtLeast
 	l.known = true

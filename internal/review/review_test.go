@@ -81,6 +81,22 @@ func TestAReviewReadsLikeItsGoldenFile(t *testing.T) {
 	}))
 }
 
+// A cap counts its quotas' requests once more: they are not twice as many for it. What
+// it would drop is told.
+func TestRequestsUnderACapAreCountedOnce(t *testing.T) {
+	quota, limit := change("web", 0, 50), change("web", 0, 200)
+	quota.Backtest.Old, limit.Backtest.Old = nil, nil
+	quota.Old, limit.Old = nil, nil
+	quota.Backtest.New, limit.Backtest.New = &rlc.Backtest{Requests: 1000, Drops: 10}, &rlc.Backtest{Requests: 1000, Drops: 40}
+	limit.Bucket, limit.Key, limit.Cap = "all", nil, true
+	if got := Verdict([]rlc.Change{quota, limit}); !strings.Contains(got, "50 of 1000 (5.00 %)") {
+		t.Errorf("%s", got)
+	}
+	if got := Verdict([]rlc.Change{limit}); !strings.Contains(got, "40 of 1000 (4.00 %)") {
+		t.Errorf("a cap alone: %s", got)
+	}
+}
+
 func TestTheTitleTellsRemovals(t *testing.T) {
 	gone := change("old", 100, 100)
 	gone.Remove = true
