@@ -4,20 +4,18 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
-	"net/http/cgi"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/openrlc/rlc/gitsync"
+	"github.com/openrlc/rlc/gitsync/forgetest"
 )
 
 const token = "canary-7f3a91-token"
@@ -34,16 +32,7 @@ type webServer struct {
 
 func newWebServer(t testing.TB, path string) *webServer {
 	t.Helper()
-	exe, err := exec.Command("git", "--exec-path").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	git := &cgi.Handler{
-		Path:   filepath.Join(strings.TrimSpace(string(exe)), "git-http-backend"),
-		Stderr: io.Discard,
-		Env: []string{"GIT_PROJECT_ROOT=" + filepath.Dir(path), "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=rlc",
-			"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "HOME=" + t.TempDir()},
-	}
+	git := forgetest.Git(t, filepath.Dir(path))
 	s := &webServer{path: path, token: token}
 	s.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.asks.Add(1)

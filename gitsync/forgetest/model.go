@@ -10,9 +10,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"net/http/cgi"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -88,16 +86,8 @@ var (
 // NewServer starts a fake over a bare repository at bare, whose token is token.
 func NewServer(t testing.TB, kind Kind, bare, token string) *Server {
 	t.Helper()
-	exe, err := exec.Command("git", "--exec-path").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
 	s := &Server{Kind: kind, bare: bare, token: token, dir: t.TempDir(), status: map[string][]forge.Status{}, checks: map[string]string{}, extra: map[string]http.HandlerFunc{}}
-	s.git = &cgi.Handler{
-		Path: filepath.Join(strings.TrimSpace(string(exe)), "git-http-backend"), Stderr: io.Discard,
-		Env: []string{"GIT_PROJECT_ROOT=" + filepath.Dir(filepath.Dir(bare)), "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=rlc",
-			"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "HOME=" + s.dir},
-	}
+	s.git = Git(t, filepath.Dir(filepath.Dir(bare)))
 	s.Server = httptest.NewTLSServer(http.HandlerFunc(s.serve))
 	t.Cleanup(s.Close)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})

@@ -68,9 +68,6 @@ func newWorld(t *testing.T, kind Kind, open func(forge.Server) (forge.Forge, err
 		t.Fatal(err)
 	}
 	w := &world{TB: t, Server: NewServer(t, kind, bare, token), now: time.Now()}
-	if _, err := w.run("config", "http.receivepack", "true"); err != nil {
-		t.Fatal(err)
-	}
 	var err error
 	w.open = func(wait time.Duration) (forge.Forge, error) {
 		return open(forge.Server{URL: w.URL, CAFile: w.CAFile(), TokenFile: w.TokenFile(), Now: func() time.Time { return w.now }, ReadWait: wait})

@@ -39,7 +39,6 @@ func onForge(t *testing.T, kind, groupBy string) (a *app.App, s *forgetest.Serve
 	if err := gitsync.Init(t.Context(), bare, "main", files, dana, "First configuration"); err != nil {
 		t.Fatal(err)
 	}
-	git(t, bare, "config", "http.receivepack", "true")
 	s = forgetest.NewServer(t, forges[kind], bare, "canary-token")
 	hookSecret := filepath.Join(t.TempDir(), "hook")
 	write(t, hookSecret, []byte("canary-hook\n"))

@@ -3,20 +3,19 @@ package app_test
 import (
 	"context"
 	"encoding/pem"
-	"net/http/cgi"
 	"net/http/httptest"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/gitsync"
+	"github.com/openrlc/rlc/gitsync/forgetest"
 	"github.com/openrlc/rlc/internal/config"
 	"github.com/openrlc/rlc/internal/planner"
 )
 
-// remote serves a bare repository of files over https, by git's own backend.
+// remote serves a bare repository of files over https, by git itself.
 // It returns the URL, the file of the authority, and the bare repository.
 func remote(t *testing.T, files rlc.Files) (url, ca, bare string) {
 	t.Helper()
@@ -25,15 +24,7 @@ func remote(t *testing.T, files rlc.Files) (url, ca, bare string) {
 	if err := gitsync.Init(context.Background(), bare, "main", files, dana, "First configuration"); err != nil {
 		t.Fatal(err)
 	}
-	git(t, bare, "config", "http.receivepack", "true")
-	exe, err := exec.Command("git", "--exec-path").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := httptest.NewTLSServer(&cgi.Handler{
-		Path: filepath.Join(strings.TrimSpace(string(exe)), "git-http-backend"),
-		Env:  []string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=rlc"},
-	})
+	server := httptest.NewTLSServer(forgetest.Git(t, root))
 	t.Cleanup(server.Close)
 	ca = filepath.Join(t.TempDir(), "ca.pem")
 	write(t, ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
