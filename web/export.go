@@ -84,7 +84,7 @@ func (s *server) export(v *visit) error {
 	}
 	losses := cut(x.losses, page)
 	view := ui.Export{
-		Head: s.serviceHead(x.truth, "Service", ui.Link{Text: name, URL: serviceURL(name)}, "export"), Tabs: s.tabs(x.truth, "export"),
+		Head: s.tabbed(x.truth, "export"),
 		Kind: x.kind, Text: string(x.text), Download: v.as(".yaml"), Pager: v.pager(page, len(losses), len(x.losses)),
 		Headers: x.headers, Instances: strconv.Itoa(x.options.Instances), WithHeaders: x.kind != envoyconfig.Ratelimit, WithInstances: x.kind == envoyconfig.Istio,
 		Command: command("rlc export", append([]string{x.kind, "--service", name}, exportFlags(x)...)...),

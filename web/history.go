@@ -57,7 +57,7 @@ func (s *server) history(v *visit) error {
 	rows := cut(p.revisions, p.page)
 	at := serviceURL(name)
 	view := ui.History{
-		Head: s.serviceHead(t, "Service", ui.Link{Text: name, URL: at}, "history"), Tabs: s.tabs(t, "history"), Pager: v.pager(p.page, len(rows), len(p.revisions)),
+		Head: s.tabbed(t, "history"), Pager: v.pager(p.page, len(rows), len(p.revisions)),
 		Post: at + "/rollback", SignIn: !v.may(),
 	}
 	for i, r := range rows {

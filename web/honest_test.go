@@ -73,3 +73,34 @@ func TestSettingsSayOnceWhatIsWithheld(t *testing.T) {
 	}
 	holds(t, h, "/settings.json", `"value":"not shown"`)
 }
+
+// A first limit that rests on two days is a range to whoever reviews it; a number
+// that a person put in its place is one.
+func TestAReviewShowsAThinFirstLimitAsARange(t *testing.T) {
+	f := newFixture(t)
+	h := f.handler(t)
+	const number = `title="121 req/s, burst 242"> <b>64.9–121</b> <span class="sub"> low confidence</span>`
+	page := holds(t, h, editing, "1 first limit rests on less than two weeks of history")
+	if page = regexp.MustCompile(`>\s*<`).ReplaceAllString(page, "> <"); !strings.Contains(page, number) || strings.Count(page, "low confidence") != 1 {
+		t.Errorf("the page does not say %s, once", number)
+	}
+	form := map[string][]string{"edit": {"callers/caller=recommendations"}, "rate": {"200"}, "reason": {"a sale"}}
+	if w := formed(h, editing+"/edit", form); w.Code != 303 {
+		t.Fatalf("the edit is answered %d", w.Code)
+	}
+	page = holds(t, h, editing, "<b>200</b>")
+	lacks(t, page, "low confidence")
+	lacks(t, page, "first limit rests")
+}
+
+// The tabs of a service stand in the head of each of its pages.
+func TestTheTabsOfAServiceStandAtOnePlace(t *testing.T) {
+	h := newFixture(t).handler(t)
+	for _, page := range []string{"", "/shadow", "/history", "/policy", "/export"} {
+		text := holds(t, h, "/services/checkout"+page)
+		head, _, _ := strings.Cut(text, `<section class="leaf"`)
+		if strings.Count(head, `<nav class="tabs"`) != 1 || strings.Count(text, `<nav class="tabs"`) != 1 || strings.Count(head, `aria-current="page"`) < 1 {
+			t.Errorf("%s: the head has no tabs, or more than one page has them", page)
+		}
+	}
+}

@@ -47,7 +47,7 @@ func (s *server) policy(v *visit) error {
 	}
 	path := quotafile.PolicyPath(name)
 	view := ui.Policy{
-		Head: s.serviceHead(t, "Service", ui.Link{Text: name, URL: serviceURL(name)}, "policy"), Tabs: s.tabs(t, "policy"),
+		Head: s.tabbed(t, "policy"),
 		Path: path, Commit: short(commit.Hash), At: v.time(commit.Time), JSON: v.as(".json"), Quotas: string(files[quotafile.QuotasPath(name)]), QuotasPath: quotafile.QuotasPath(name),
 		Command: command("git", "show", commit.Hash[:min(len(commit.Hash), 10)]+":"+path),
 	}

@@ -2,6 +2,7 @@ package web
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/openrlc/rlc"
@@ -69,4 +70,20 @@ func drops(all []rlc.Change) (old, proposed float64, known bool) {
 		}
 	}
 	return old, proposed, known
+}
+
+// firstGuess reports whether a change is a run's first limit that rests on too
+// little history to stand as a number. made are the changes as the run made them: a
+// person's number is no guess.
+func firstGuess(made []rlc.Change, c *rlc.Change) bool {
+	i := slices.IndexFunc(made, func(m rlc.Change) bool { return m.ID() == c.ID() })
+	return i >= 0 && c.Old == nil && c.New != nil && made[i].New != nil && *made[i].New == *c.New && thinly(&made[i], c.New)
+}
+
+// thinText says how many first limits are shown as a range.
+func thinText(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return " " + plural(n, "first limit rests", "first limits rest") + " on less than two weeks of history: the right number lies somewhere in the range shown, and its upper end is what accepting puts in force."
 }

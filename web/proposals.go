@@ -44,6 +44,7 @@ func (s *server) proposal(v *visit) error {
 	if err != nil {
 		return err
 	}
+	made := p.Changes
 	p, note := s.asItStands(v.ctx(), p)
 	switch ending {
 	case ".json":
@@ -85,9 +86,15 @@ func (s *server) proposal(v *visit) error {
 	}
 	view.Facts = []string{"run " + p.RunID + " · base " + p.Base, "branch " + p.Branch + " · commit " + p.Commit + " · content " + p.Content}
 	var oldSum, newSum float64
+	thin := 0
 	adds := rlc.Summable(changes)
 	for _, c := range changes {
 		view.Rows = append(view.Rows, moveRow(p.Service, svc, c))
+		if firstGuess(made, &c) {
+			row := &view.Rows[len(view.Rows)-1]
+			row.New, row.Note = rangeText(&c, c.New), "low confidence"
+			thin++
+		}
 		if edits && amendable(&c) {
 			view.Rows[len(view.Rows)-1].EditURL = amendAt(p, &c)
 			view.EditURL = cmp.Or(view.EditURL, amendAt(p, &c))
@@ -121,7 +128,7 @@ func (s *server) proposal(v *visit) error {
 	}
 	view.Total = &total
 	view.Verdict, view.Risk = proposalVerdict(p, changes, old, neu, known)
-	view.Risk += note
+	view.Risk += note + thinText(thin)
 	view.Caption = "Replayed over the run's window. Old is the quota in force, new the proposed one."
 	if len(changes) > 0 && changes[0].Backtest.New != nil {
 		view.Caption = "Replayed in steps of " + stepText(time.Duration(changes[0].Backtest.New.Step*float64(time.Second))) + ". " + policies.BurstsText(changes)

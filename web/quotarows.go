@@ -162,15 +162,25 @@ const leastDays = 14
 // unsure reports whether the proposed limit is a first one that rests on less
 // than two weeks of history, and lies above what was seen.
 func (r *row) unsure() bool {
-	c := r.change
-	return c != nil && r.proposed != nil && r.force() == nil && c.ValidDays < leastDays && c.Peak.Rate > 0 && c.Peak.Rate < r.proposed.Rate
+	return r.proposed != nil && r.force() == nil && thinly(r.change, r.proposed)
+}
+
+// thinly reports whether a change, nil for none, rests on too little history for a
+// limit above all that was seen.
+func thinly(c *rlc.Change, limit *rlc.Limit) bool {
+	return c != nil && c.ValidDays < leastDays && c.Peak.Rate > 0 && c.Peak.Rate < limit.Rate
+}
+
+// rangeText is where the right number of an unsure limit lies.
+func rangeText(c *rlc.Change, limit *rlc.Limit) string {
+	return rate(float64(c.Peak.Rate)) + "–" + limitText(limit)
 }
 
 // proposedText is the proposed rate; of an unsure one the range that the right
 // number lies in.
 func (r *row) proposedText() string {
 	if r.unsure() {
-		return rate(float64(r.change.Peak.Rate)) + "–" + limitText(r.proposed)
+		return rangeText(r.change, r.proposed)
 	}
 	return limitText(r.proposed)
 }

@@ -70,8 +70,8 @@ func (s *server) service(v *visit) error {
 		return err
 	}
 	view := ui.Service{
-		Head: s.serviceHead(t, "Service", ui.Link{}, name), Name: name, Recalculate: runsURL(name), WhatIf: serviceURL(name) + "/whatif", Replay: serviceURL(name) + "/replay", Why: "/why?service=" + query(name), Emergency: "/emergency?service=" + query(name), Until: v.timeAs(now, "15:04"), Counted: capital(strings.TrimPrefix(age.text, "in ")),
-		Tabs: s.tabs(t, "quotas"), Query: q.Get("q"), Sort: by, Dir: q.Get("dir"),
+		Head: s.tabbed(t, "quotas"), Name: name, Recalculate: runsURL(name), WhatIf: serviceURL(name) + "/whatif", Replay: serviceURL(name) + "/replay", Why: "/why?service=" + query(name), Emergency: "/emergency?service=" + query(name), Until: v.timeAs(now, "15:04"), Counted: capital(strings.TrimPrefix(age.text, "in ")),
+		Query: q.Get("q"), Sort: by, Dir: q.Get("dir"),
 		Pager:   v.pager(page, len(cut(rows, page)), len(rows)),
 		Columns: quotaColumns(v, by, desc, age.label), Drops: "Drops " + age.label,
 	}
@@ -159,6 +159,18 @@ func (s *server) serviceHead(t *truth, margin string, parent ui.Link, title stri
 			break
 		}
 	}
+	return h
+}
+
+// tabbed heads one of a service's own pages: the tabs stand at the same place on
+// each. The first is titled by the service, the others by their tab.
+func (s *server) tabbed(t *truth, at string) ui.Head {
+	parent, title := ui.Link{Text: t.name, URL: serviceURL(t.name)}, at
+	if at == "quotas" {
+		parent, title = ui.Link{}, t.name
+	}
+	h, tabs := s.serviceHead(t, "Service", parent, title), s.tabs(t, at)
+	h.Tabs = &tabs
 	return h
 }
 
@@ -298,7 +310,7 @@ func serviceTiles(v *visit, t *truth, sum rlc.ServiceSummary, seen counts, age c
 	tiles := []ui.Tile{
 		{Label: "Offered, last closed hour", Figure: unknown, From: "mean over quota buckets; " + count(total.Offered) + " requests counted " + age.text},
 		{Label: "Σ limits", Figure: rate(limits), Unit: "req/s", From: "no capacity is declared"},
-		{Label: "Dropped", Figure: count(total.Drops), From: age.text + ", by quotas that enforce"},
+		{Label: "Dropped", Figure: count(total.Drops), From: age.text + ", by quotas that enforce, caps and overrides"},
 		{Label: "Would have dropped", Figure: count(total.VirtualDrops), From: age.text + ", counted in shadow"},
 		{Label: "Least headroom", Figure: "—", From: "no limit whose peak that counts is known"},
 	}

@@ -180,7 +180,7 @@ func (s *server) shadow(v *visit) error {
 	t := sh.truth
 	sh.age = s.counting(v, name)
 	view := ui.Shadow{
-		Head: s.serviceHead(t, "Service", ui.Link{Text: name, URL: serviceURL(name)}, "shadow"), Name: name, Tabs: s.tabs(t, "shadow"),
+		Head: s.tabbed(t, "shadow"), Name: name,
 		Pager: v.pager(page, len(cut(all, page)), len(all)), Sight: policies.BurstsText(sh.replayed),
 		More: "Shadow has no retries: a caller that is really refused may call again, so enforced drops can be higher.",
 	}

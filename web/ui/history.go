@@ -22,7 +22,6 @@ type CheckRow struct {
 // History is the page /services/{service}/history.
 type History struct {
 	Head          Head
-	Tabs          Tabs
 	Rows          []RevisionRow
 	Pager         Pager
 	Before, After string // the two revisions compared

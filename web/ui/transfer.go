@@ -20,7 +20,6 @@ type Import struct {
 // Export is the page /services/{service}/export.
 type Export struct {
 	Head                       Head
-	Tabs                       Tabs
 	Kinds                      []Choice
 	Kind                       string
 	WithHeaders, WithInstances bool // the kind has these options
@@ -37,7 +36,6 @@ type Export struct {
 // Policy is the page /services/{service}/policy.
 type Policy struct {
 	Head       Head
-	Tabs       Tabs
 	Path       string
 	Commit     string
 	At         Time

@@ -123,6 +123,7 @@ type Head struct {
 	Title  string
 	Chips  []Chip
 	Facts  []Link
+	Tabs   *Tabs // the pages of the service beside this one; nil for none
 }
 
 // Overview is the page /.
@@ -213,7 +214,6 @@ type Service struct {
 	Counted     string // how far back the counts reach: "24 h"
 	Drops       string // heads the column of drops
 	Problems    []string
-	Tabs        Tabs
 	Query       string
 	Modes       []Choice
 	Sort        string
@@ -384,7 +384,6 @@ type Shadow struct {
 	Verdict     []Part
 	More        string
 	Tiles       []Tile
-	Tabs        Tabs
 	Until       Time   // when the live counters were read
 	Counted     string // how far back they reach, before that time
 	Offered     string // heads their column of requests
@@ -455,6 +454,7 @@ type MoveRow struct {
 	Chip       Chip
 	Old, New   string
 	OldX, NewX string // exact values
+	Note       string // how sure New is; "" where it is
 	Delta      string
 	Dir        string // up, down, new or same
 	ArrowX     string
