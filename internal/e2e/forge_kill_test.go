@@ -23,7 +23,6 @@ func TestKilledOnTheWayToAForgeAndBackDoublesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	git(t, w.dir, "clone", "-q", "--bare", w.git.bare, bare)
-	git(t, bare, "config", "http.receivepack", "true")
 	f := forgetest.NewServer(t, forgetest.GitHub, bare, "canary-forge")
 	w.write(w.config, fmt.Sprintf(`token: %s
 store: {dsn: %q}

@@ -14,7 +14,6 @@ import (
 	"math"
 	"net"
 	"net/http"
-	"net/http/cgi"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -27,6 +26,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/openrlc/rlc/gitsync/forgetest"
 	"github.com/openrlc/rlc/internal/distribute/redistest"
 	"github.com/openrlc/rlc/internal/promserver"
 	"github.com/openrlc/rlc/internal/store/pgtest"
@@ -243,7 +243,6 @@ func newGitServer(t *testing.T, files map[string]string) *gitServer {
 	root := t.TempDir()
 	g := &gitServer{t: t, bare: filepath.Join(root, "config.git"), addr: free(t), ca: filepath.Join(root, "ca.pem")}
 	git(t, root, "init", "-q", "--bare", "-b", "main", g.bare)
-	git(t, g.bare, "config", "http.receivepack", "true")
 	clone := filepath.Join(root, "first")
 	git(t, root, "init", "-q", "-b", "main", clone)
 	for path, text := range files {
@@ -269,15 +268,11 @@ func (g *gitServer) url() string { return "https://" + g.addr + "/config.git" }
 
 func (g *gitServer) start() {
 	g.t.Helper()
-	exe := git(g.t, g.bare, "--exec-path")
 	l, err := net.Listen("tcp", g.addr)
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	g.server = httptest.NewUnstartedServer(&cgi.Handler{
-		Path: filepath.Join(exe, "git-http-backend"),
-		Env:  []string{"GIT_PROJECT_ROOT=" + filepath.Dir(g.bare), "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=rlc"},
-	})
+	g.server = httptest.NewUnstartedServer(forgetest.Git(g.t, filepath.Dir(g.bare)))
 	g.server.Listener.Close()
 	g.server.Listener = l
 	g.server.StartTLS()
