@@ -16,13 +16,12 @@ type Run struct {
 
 // RunServices is what a run found, service by service.
 type RunServices struct {
-	Query    string
-	Only     string // changed, held or "": the filter that a search keeps
-	Show     []Choice
-	Filtered Link // back to all of them; the zero value where nothing is filtered
-	Rows     []RunService
-	Pager    Pager
-	Empty    *Empty
+	Query string
+	Only  string // changed, held or "": the filter that a search keeps
+	Show  []Choice
+	Rows  []RunService
+	Pager Pager
+	Empty *Empty
 }
 
 // RunService is a line of that table.
