@@ -200,7 +200,7 @@ func (s *server) caller(v *visit) error {
 		}
 		view.Grid.Rows = append(view.Grid.Rows, cells)
 	}
-	view.Verdict, view.Tiles = callerVerdict(name, shown, len(all), age)
+	view.Verdict, view.Tiles = callerVerdict(name, shown, len(all), age, func(x *limitOn) []ui.Part { return s.stoodFor(v, x.service, &x.row) })
 	view.Verdict = append(s.overrideSays(v, over), view.Verdict...)
 	if len(all) == 0 {
 		view.Empty = &ui.Empty{Title: "No limit names " + name, Reason: "No quota has it as its key, and no bucket matches it alone. A bucket for all callers may still count its requests.", Query: "rlc why SERVICE --caller " + name, Fix: ui.Link{Text: "Explain a request", URL: "/why?caller=" + query(name)}}
@@ -278,7 +278,9 @@ func requestURL(service string, r *row, caller string) string {
 	return q
 }
 
-func callerVerdict(name string, shown []limitOn, total int, age counting) ([]ui.Part, []ui.Tile) {
+// callerVerdict is what was refused of a caller; stood names the override that may
+// have done it in a limit's place.
+func callerVerdict(name string, shown []limitOn, total int, age counting, stood func(*limitOn) []ui.Part) ([]ui.Part, []ui.Tile) {
 	var sum rlc.Count
 	var worst *limitOn
 	services := map[string]bool{}
@@ -320,7 +322,20 @@ func callerVerdict(name string, shown []limitOn, total int, age counting) ([]ui.
 		}
 		return []ui.Part{{Text: "What was refused of " + name + " is unknown: " + why + "."}}, tiles
 	case worst != nil:
-		return []ui.Part{{Text: worst.service + " refused "}, {Text: percent(share(worst.count.Drops, worst.count.Offered)), Bold: true}, {Text: " of what " + name + " sent " + age.text + ", by "}, {Text: quotaName(worst.row.name, worst.row.key), URL: whyURL(worst, name)}, {Text: map[bool]string{true: " while it enforced.", false: "."}[worst.row.mode == rlc.Shadow] + rises(&worst.row)}}, tiles
+		say := []ui.Part{{Text: worst.service + " refused "}, {Text: percent(share(worst.count.Drops, worst.count.Offered)), Bold: true}, {Text: " of what " + name + " sent " + age.text + ", by "}}
+		quota, by := ui.Part{Text: quotaName(worst.row.name, worst.row.key), URL: whyURL(worst, name)}, stood(worst)
+		switch {
+		case worst.row.mode != rlc.Shadow && by != nil:
+			say = append(say, quota, ui.Part{Text: " or by "})
+			fallthrough
+		case by != nil:
+			say = append(append(say, by...), ui.Part{Text: "."})
+		case worst.row.mode == rlc.Shadow:
+			say = append(say, quota, ui.Part{Text: " while it enforced, or by a cap."})
+		default:
+			say = append(say, quota, ui.Part{Text: "."})
+		}
+		return append(say, ui.Part{Text: rises(&worst.row)}), tiles
 	case sum.VirtualDrops >= 0.5:
 		return []ui.Part{{Text: "Nothing of " + name + " was refused " + age.text + "; enforced, "}, {Text: percent(share(sum.VirtualDrops, sum.Offered)), Bold: true}, {Text: " of it would have been."}}, tiles
 	}

@@ -35,7 +35,7 @@ func TestWhyNamesTheWinnerAndWhyNotTheOthers(t *testing.T) {
 		"It is counted by", "1,900 req/s", "enforce", "In 24 h it refused <b>0.4 %</b>", "it fits too, but mobile-create fits more closely",
 		"procedure is Create; the bucket wants Health", "whole-service", "team-payments", "Sign in", "to ask in your name", "the first of")
 	holds(t, h, "/why?service=checkout&procedure=Other", "No quota bucket of checkout counts this request", "caller is absent")
-	holds(t, h, "/why", "Name a service", "rlc why checkout --caller search")
+	holds(t, h, "/why", "Name a service", "rlc why checkout --caller etl-nightly")
 	if w := get(h, "/why?service=nosuch"); w.Code != http.StatusNotFound {
 		t.Errorf("an unknown service: %d", w.Code)
 	}

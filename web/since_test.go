@@ -18,7 +18,7 @@ func TestACounterYoungerThanADaySaysSinceWhen(t *testing.T) {
 	for target, want := range map[string][]string{
 		"/":                          {"requests " + since, "Dropped " + since},
 		"/services":                  {"Would drop " + since, "Dropped " + since},
-		"/services/checkout":         {"requests " + since, "Since 2 Dec 03:10 until", "Drops " + since, since + ", by quotas that enforce"},
+		"/services/checkout":         {"requests " + since, "Since 2 Dec 03:10 until", "Drops " + since, since + ", by quotas that enforce, caps and overrides"},
 		search:                       {"Counted live " + since},
 		"/services/checkout/shadow":  {"Live " + since + " <b>196,007</b>", "Counted by enforcers " + since, "Offered " + since},
 		"/services/checkout?tz=utc":  {since},

@@ -19,6 +19,7 @@ type explained struct {
 	caps   []row // that count it besides
 	others []other
 	over   []rlc.Override // that stand for it; the first decides before every bucket
+	stood  []ui.Part      // the newest that may have dropped of what its quota counted; see stoodFor
 }
 
 // other is a bucket that does not count a request.
@@ -103,7 +104,7 @@ func (s *server) why(v *visit) error {
 	view := ui.Why{JSON: "/why.json?" + q.Encode(), CSV: "/why.csv?" + q.Encode()}
 	names := []string{"service", "caller", "procedure"}
 	if q.Get("service") == "" {
-		view.Empty = &ui.Empty{Title: "Name a service", Reason: "Say who calls what, and this page says which limit counts it, and why the others do not.", Query: "rlc why checkout --caller search", Fix: ui.Link{Text: "Services", URL: "/services"}}
+		view.Empty = &ui.Empty{Title: "Name a service", Reason: "Say who calls what, and this page says which limit counts it, and why the others do not.", Query: "rlc why checkout --caller etl-nightly", Fix: ui.Link{Text: "Services", URL: "/services"}}
 		if c := q.Get("caller"); c != "" {
 			view.Empty.Fix = ui.Link{Text: "All limits on " + c, URL: "/callers/" + segment(c)}
 		}
@@ -175,7 +176,10 @@ func (e *explained) verdict(seen counts, age counting) []ui.Part {
 	case age.none:
 		say = append(say, ui.Part{Text: "What it refused is not known: " + noneCounted + "."})
 	case r.mode == rlc.Shadow:
-		say = append(say, shadowSays(c, when)...)
+		say = append(say, shadowSays(c, when, e.stood)...)
+	case c.Drops >= 0.5 && e.stood != nil:
+		say = append(say, ui.Part{Text: when + " "}, ui.Part{Text: percent(share(c.Drops, c.Offered)), Bold: true}, ui.Part{Text: " of its requests were refused, by it or by "})
+		say = append(append(say, e.stood...), ui.Part{Text: "."})
 	case c.Drops >= 0.5:
 		say = append(say, ui.Part{Text: when + " it refused "}, ui.Part{Text: percent(share(c.Drops, c.Offered)), Bold: true}, ui.Part{Text: " of its requests."})
 	case c.VirtualDrops >= 0.5:
@@ -187,15 +191,23 @@ func (e *explained) verdict(seen counts, age counting) []ui.Part {
 }
 
 // shadowSays is what a quota in shadow, which refuses nothing, would have
-// refused. What it did refuse in the same time is of when, or where, it enforced.
-func shadowSays(c rlc.Count, when string) []ui.Part {
-	would := c.Drops + c.VirtualDrops
-	if would < 0.5 {
+// refused. What was refused in the same time an override dropped, where one stood;
+// else it is of when, or where, the quota enforced, or of a cap.
+func shadowSays(c rlc.Count, when string, stood []ui.Part) []ui.Part {
+	would := c.VirtualDrops
+	if stood == nil {
+		would += c.Drops
+	}
+	if would < 0.5 && c.Drops < 0.5 {
 		return []ui.Part{{Text: when + " it would have refused nothing."}}
 	}
 	say := []ui.Part{{Text: when + " it would have refused "}, {Text: percent(share(would, c.Offered)), Bold: true}, {Text: " of its requests"}}
-	if c.Drops >= 0.5 {
-		say = append(say, ui.Part{Text: "; " + percent(share(c.Drops, c.Offered)) + " were refused while it enforced"})
+	switch refused := "; " + percent(share(c.Drops, c.Offered)) + " were refused "; {
+	case c.Drops < 0.5:
+	case stood != nil:
+		say = append(append(say, ui.Part{Text: refused + "by "}), stood...)
+	default:
+		say = append(say, ui.Part{Text: refused + "while it enforced, or by a cap"})
 	}
 	return append(say, ui.Part{Text: "."})
 }

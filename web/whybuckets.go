@@ -21,6 +21,7 @@ type judged struct {
 	row    *row   // nil where its quota cannot be told
 	reason string
 	count  *rlc.Count // nil where it is not known, or has no quota
+	stood  bool       // an override may have dropped of what it counted
 }
 
 // judge lists every bucket beside a request: the one that counts it, the caps
@@ -35,7 +36,7 @@ func (e *explained) judge(seen counts, age counting) (out []judged) {
 		out = append(out, j)
 	}
 	if e.quota != nil {
-		add(judged{name: e.quota.name, role: rlc.QuotaRole, how: "quota", fits: true, row: e.quota, reason: e.quota.why})
+		add(judged{name: e.quota.name, role: rlc.QuotaRole, how: "quota", fits: true, row: e.quota, reason: e.quota.why, stood: e.stood != nil})
 	}
 	for i := range e.caps {
 		add(judged{name: e.caps[i].name, role: rlc.CapRole, how: "cap", fits: true, row: &e.caps[i], reason: e.caps[i].why})
@@ -62,7 +63,10 @@ func (j *judged) verdict() (word, level, text string) {
 		return "unknown", "note", unknown
 	}
 	dropped, would := j.count.Drops, j.count.VirtualDrops
-	if j.row.mode == rlc.Shadow { // what it did refuse is of when, or where, it enforced
+	switch {
+	case j.row.mode == rlc.Shadow && j.stood:
+		dropped = 0 // the override's
+	case j.row.mode == rlc.Shadow: // what it did refuse is of when, or where, it enforced
 		dropped, would = 0, would+dropped
 	}
 	switch {
@@ -77,6 +81,9 @@ func (j *judged) verdict() (word, level, text string) {
 // countedFor reads what enforcers counted for a request's service; seen is nil
 // where that fails.
 func (s *server) countedFor(v *visit, e *explained) (counts, counting) {
+	if e.quota != nil {
+		e.stood = s.stoodFor(v, e.truth.name, e.quota)
+	}
 	counted, err := s.History.Counts(v.ctx(), e.truth.name, day, s.Now())
 	if err != nil {
 		return nil, counting{}
