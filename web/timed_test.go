@@ -20,8 +20,8 @@ func TestAProposalThatLowersHoursFalls(t *testing.T) {
 	}
 	row := moveRow("checkout", nil, c)
 	// (40 − 32) / 32: at midnight the night's limit holds.
-	if row.Delta != "84 h to -60 %" || row.Dir != "down" || row.Headroom != "+25\u00a0%" {
-		t.Errorf("delta %q, %s, headroom %q; want 84 h to -60 %%, down and +25 %%", row.Delta, row.Dir, row.Headroom)
+	if row.Delta != "84 h to −60 %" || row.Dir != "down" || row.Headroom != "+25\u00a0%" {
+		t.Errorf("delta %q, %s, headroom %q; want 84 h to −60 %%, down and +25 %%", row.Delta, row.Dir, row.Headroom)
 	}
 	c.Old, c.NewTimed.Hours = &rlc.Limit{Rate: 100, Burst: 100}, nil
 	if row := moveRow("checkout", nil, c); row.Delta != "burst only" || row.Dir != "same" {
