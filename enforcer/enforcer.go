@@ -305,7 +305,11 @@ func (e *Enforcer) load(s rlc.Snapshot) error {
 		}
 	}
 	e.adopt(next, now)
-	e.log.Info("snapshot in force", "version", s.Version, "commit", s.Commit, "services", len(next.services))
+	origin := "commit"
+	if strings.HasPrefix(s.Commit, ContentHash) {
+		origin = "content"
+	}
+	e.log.Info("snapshot in force", "version", s.Version, origin, s.Commit, "services", len(next.services))
 	return nil
 }
 
@@ -399,6 +403,10 @@ func (e *Enforcer) Snapshot() *rlc.Snapshot {
 	}
 	return nil
 }
+
+// ContentHash begins what stands for the commit of a snapshot that was read from a
+// folder, of which no commit is known: a hash of its files.
+const ContentHash = "sha256:"
 
 // Commit is the snapshot's in force; "" for none.
 func (e *Enforcer) Commit() string {

@@ -249,7 +249,8 @@ type configAnswer struct {
 	Epoch      uint64  `json:"epoch"`
 	Version    uint64  `json:"version"`
 	Snapshot   string  `json:"snapshot"`
-	Commit     string  `json:"commit"`
+	Commit     string  `json:"commit"`            // "" for a folder's
+	Content    string  `json:"content,omitempty"` // of a folder: the hash of its files
 	AgeSeconds float64 `json:"age_seconds"`
 	Name       string  `json:"name"`
 	Zone       string  `json:"zone,omitempty"`
@@ -271,6 +272,9 @@ func (e *Enforcer) showConfig(w http.ResponseWriter, r *http.Request) {
 	if l := e.loaded.Load(); l != nil {
 		v := l.snapshot.Version
 		a.Epoch, a.Version, a.Commit = v.Epoch, v.Number, l.snapshot.Commit
+		if strings.HasPrefix(a.Commit, ContentHash) {
+			a.Commit, a.Content = "", a.Commit
+		}
 		a.Snapshot = v.String()
 		service := r.URL.Query().Get("service")
 		if service != "" && l.services[service] == nil {

@@ -432,7 +432,9 @@ func TestAnOverrideOnACallerRefusesAsALimitDoesAndOthersShedLoad(t *testing.T) {
 		"ramp of a caller":     {func(o *enforcer.Override) { o.Match, o.Until = by("x"), noon }, answer{429, why}},
 		"block of a procedure": {func(o *enforcer.Override) { o.Match = wide }, answer{503, emergency}},
 		"block of everybody":   {func(o *enforcer.Override) { o.Match = by("*") }, answer{503, emergency}},
-		"limit of everybody":   {func(o *enforcer.Override) { o.Match, o.Action, o.Rate = map[string]enforcer.Pattern{}, enforcer.LimitAction, &none }, answer{503, emergency}},
+		"limit of everybody": {func(o *enforcer.Override) {
+			o.Match, o.Action, o.Rate = map[string]enforcer.Pattern{}, enforcer.LimitAction, &none
+		}, answer{503, emergency}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, _ := start(t, enforcer.Config{PagesURL: "https://rlc.example"})

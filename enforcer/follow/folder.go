@@ -115,5 +115,5 @@ func (f *folder) read() (rlc.Files, string, bool) {
 		}
 		return nil, "", false
 	}
-	return files, enforcer.Digest(files), true
+	return files, enforcer.ContentHash + enforcer.Digest(files), true
 }

@@ -1,9 +1,12 @@
 package follow_test
 
 import (
+	"encoding/json"
 	"errors"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,6 +45,9 @@ func TestAFolderIsInForceAtTheStartAndFollowedUntilClose(t *testing.T) {
 	if got := []enforcer.Outcome{outcome(e), outcome(e)}; got[0] != enforcer.Admit || got[1] != enforcer.Drop {
 		t.Errorf("burst 1: %v", got)
 	}
+	if commit, content := named(t, e.Enforcer); commit != "" || !strings.HasPrefix(content, "sha256:") {
+		t.Errorf("a folder's files are of no commit: commit %q, content %q", commit, content)
+	}
 	write(t, dir, oneADay+"  - {name: all, role: cap, limit: {rate: 1, burst: 1}}\n")
 	deadline := time.After(20 * time.Second)
 	for e.Version().Number != 2 {
@@ -54,6 +60,18 @@ func TestAFolderIsInForceAtTheStartAndFollowedUntilClose(t *testing.T) {
 	if err := e.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// named is how /v1/config names the snapshot in force.
+func named(t *testing.T, e *enforcer.Enforcer) (commit, content string) {
+	t.Helper()
+	rec := httptest.NewRecorder()
+	e.Handler().ServeHTTP(rec, httptest.NewRequest("GET", "/v1/config", nil))
+	var out struct{ Commit, Content string }
+	if err := json.Unmarshal(rec.Body.Bytes(), &out); err != nil {
+		t.Fatal(err)
+	}
+	return out.Commit, out.Content
 }
 
 func TestASourceThatIsAwayIsNoError(t *testing.T) {
