@@ -134,10 +134,14 @@ func (s *server) returnSays(o rlc.Override) []ui.Part {
 	if more := len(all) - mostReturning; more > 0 {
 		say = append(say, ui.Part{Text: " and "}, ui.Part{Text: plural(more, "more limit", "more limits"), URL: serviceURL(o.Service)})
 	}
+	again := " hold again."
 	if len(all) == 1 {
-		return append(say, ui.Part{Text: " holds again."})
+		again = " holds again."
 	}
-	return append(say, ui.Part{Text: " hold again."})
+	if others := goesOn(besides(s.othersOn(o))); others != nil {
+		return append(append(say, ui.Part{Text: again + " "}), others...)
+	}
+	return append(say, ui.Part{Text: again})
 }
 
 // standingJSON is an override for whoever may see all of its service: with what

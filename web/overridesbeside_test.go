@@ -62,3 +62,13 @@ func TestWithoutEnforcersCountsAPreviewSaysThatNothingIsKnown(t *testing.T) {
 		t.Errorf("enforcers that never saw the service: %v", out)
 	}
 }
+
+// The end of an override does not end the others that hold the same requests.
+func TestTheEndOfAnOverrideNamesTheOneThatGoesOn(t *testing.T) {
+	f := newFixture(t)
+	f.overrides = []rlc.Override{override("first", nil), override("second", func(o *rlc.Override) { o.Action, o.Rate = "block", nil })}
+	all := body(t, get(calmly(t, f), "/api/v1/overrides"), 200)["overrides"]
+	if says, _ := first(t, all, map[string]any{"id": "first"})["returns_says"].(string); !strings.Contains(says, "goes on dropping; it ends with rlc lift second.") {
+		t.Errorf("says %q", says)
+	}
+}

@@ -248,7 +248,7 @@ func (a *App) standing(id string) (rlc.Override, error) {
 	case !ok:
 		return o, fmt.Errorf("%w: no override %q", rlc.ErrNotFound, id)
 	case !time.Now().Before(o.Until):
-		return o, fmt.Errorf("%w: override %s is over", rlc.ErrConflict, id)
+		return o, fmt.Errorf("%w: %s is over", rlc.ErrConflict, id)
 	}
 	return o, nil
 }
@@ -289,7 +289,7 @@ func (a *App) KeepOverride(ctx context.Context, id, actor string) (rlc.Commit, e
 	}
 	path := quotafile.PolicyPath(o.Service)
 	if svc := quotafile.Parse(files, nil).Service(o.Service); svc != nil && svc.Bucket(o.ID) != nil {
-		return rlc.Commit{}, fmt.Errorf("%w: override %s is permanent already: it is the bucket of this name in %s", rlc.ErrConflict, id, path)
+		return rlc.Commit{}, fmt.Errorf("%w: %s is permanent already: it is the bucket of this name in %s", rlc.ErrConflict, id, path)
 	}
 	text, err := withCap(files[path], o)
 	if err != nil {
