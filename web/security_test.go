@@ -195,7 +195,7 @@ type refusing struct {
 	err error
 }
 
-func (r refusing) Proposals(context.Context, rlc.ProposalState, string, rlc.Page) ([]rlc.Proposal, int, error) {
+func (r refusing) ProposalsBy(context.Context, rlc.ProposalFilter, rlc.Page) ([]rlc.Proposal, int, error) {
 	return nil, 0, r.err
 }
 
