@@ -40,7 +40,7 @@ func (s *server) emergency(v *visit) error {
 			f.Banners = append(f.Banners, ui.Banner{Level: b.Level, Text: b.Text, Detail: b.Detail, Since: v.time(b.Since)})
 		}
 		f.Banners = append(f.Banners, ui.Banner{Level: "bad", Text: "The records cannot be reached.", Detail: "Overrides work: they are kept in the data folder and recorded later."})
-		f.Done = done[v.r.URL.Query().Get("done")]
+		f.Done = v.done()
 	}
 	view := ui.Emergency{Form: s.overrideForm(v), Pager: ui.Pager{CSV: "/emergency.csv?all=true", JSON: "/emergency.json?all=true"}}
 	if v.who.role != actor {

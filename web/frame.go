@@ -94,7 +94,7 @@ func (s *server) framed(v *visit, title, tab string, open int) ui.Frame {
 		f.Banners = append(f.Banners, ui.Banner{Level: b.Level, Text: b.Text, Detail: b.Detail, Since: v.time(b.Since), Follow: b.Follow && v.who.role == actor})
 	}
 	s.overridden(v, &f)
-	f.Done = done[v.r.URL.Query().Get("done")]
+	f.Done = v.done()
 	return f
 }
 
@@ -118,6 +118,15 @@ var refreshed = map[string]int{
 	"GET /settings":                                    30,
 	"GET /runs":                                        10,
 	"GET /runs/{id}":                                   10,
+}
+
+// done names the outcome of an act that led here. A browser says where a request
+// comes from: an address that somebody was sent tells of no act.
+func (v *visit) done() string {
+	if from := v.r.Header.Get("Sec-Fetch-Site"); from != "" && from != "same-origin" {
+		return ""
+	}
+	return done[v.r.URL.Query().Get("done")]
 }
 
 // done are the outcomes that a page names after an act; the URL carries the

@@ -292,7 +292,7 @@ func heldTasks(w waits) []ui.Task {
 			out = append(out, ui.Task{Chip: chip, Title: "And more", Detail: text})
 			break
 		}
-		out = append(out, ui.Task{Chip: chip, Title: r.Name, Detail: plural(r.Held, "quota", "quotas") + " left as they are by the last run that looked, each for a reason", Action: ui.Link{Text: "Look", URL: serviceURL(r.Name) + "?mode=held"}})
+		out = append(out, ui.Task{Chip: chip, Title: r.Name, Detail: plural(r.Held, "quota left as it is", "quotas left as they are") + " by the last run that looked, each for a reason", Action: ui.Link{Text: "Look", URL: serviceURL(r.Name) + "?mode=held"}})
 	}
 	return out
 }

@@ -78,7 +78,7 @@ func (s *server) rest(p rlc.Proposal, svc *rlc.Service) ui.Link {
 	if n == 0 {
 		return ui.Link{}
 	}
-	return ui.Link{Text: plural(n, "quota stays", "quotas stay") + " as they are", URL: serviceURL(p.Service)}
+	return ui.Link{Text: plural(n, "quota stays as it is", "quotas stay as they are"), URL: serviceURL(p.Service)}
 }
 
 // capacityText says how much of the declared capacity all quotas of the service take

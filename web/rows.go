@@ -18,15 +18,16 @@ import (
 // truth is what is known of one service: desired, live and proposed together,
 // from one reading of each.
 type truth struct {
-	name     string
-	service  *rlc.Service // the desired policy; where that is broken the live one, nil without
-	broken   bool         // the desired policy or its quotas cannot be read
-	problems []rlc.Problem
-	commit   rlc.Commit
-	live     rlc.Version
-	hasLive  bool
-	open     []rlc.Proposal
-	rows     []row
+	name        string
+	service     *rlc.Service // the desired policy; where that is broken the live one, nil without
+	broken      bool         // the desired policy or its quotas cannot be read
+	liveService *rlc.Service // the live policy; nil without
+	problems    []rlc.Problem
+	commit      rlc.Commit
+	live        rlc.Version
+	hasLive     bool
+	open        []rlc.Proposal
+	rows        []row
 }
 
 // row is one quota of a service, or a bucket that has none.
@@ -189,6 +190,7 @@ func (t *truth) lay(desired, live *quotafile.Config, changes []rlc.Change) {
 	}
 	if live != nil {
 		svc := live.Service(t.name)
+		t.liveService = svc
 		for _, q := range live.Quotas[t.name] {
 			r := of(q)
 			limit := q.Limit

@@ -83,14 +83,26 @@ func (t *truth) hit(h match.Hit, region string) row {
 	if r := t.row(b.Name, h.Key); r != nil {
 		return *r
 	}
-	r := row{bucket: b, name: b.Name, key: h.Key, mode: b.Mode, desired: b.NewKey.Limit, why: "a value without a quota of its own: new_key applies"}
-	if b.Limit != nil {
-		r.desired = b.Limit
+	r := row{bucket: b, name: b.Name, key: h.Key, mode: b.Mode, desired: keyless(b), why: "a value without a quota of its own: new_key applies"}
+	if t.liveService != nil {
+		r.live = keyless(t.liveService.Bucket(b.Name))
 	}
 	if t.broken { // what is known of it is live
 		r.live, r.desired = r.desired, nil
 	}
 	return r
+}
+
+// keyless is the limit of a bucket's values that have no quota of their own; nil for
+// none.
+func keyless(b *rlc.Bucket) *rlc.Limit {
+	switch {
+	case b == nil:
+		return nil
+	case b.Limit != nil:
+		return b.Limit
+	}
+	return b.NewKey.Limit
 }
 
 // why is /why: which bucket counts a request, what that refused, and why the

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/quotafile"
 	"github.com/openrlc/rlc/web"
 )
 
@@ -129,4 +130,21 @@ func TestWhereNobodyCountsWhyAndACallerClaimNothing(t *testing.T) {
 	if w := get(blind, "/why.json?"+asksCreate); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `"verdict":"unknown"`) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
+}
+
+// A value without a quota of its own is under new_key: live once the policy is.
+func TestWhatNewKeyLimitsIsLiveWhereItsPolicyIs(t *testing.T) {
+	f := newFixture(t)
+	of := func(c *quotafile.Config, rate rlc.Rate) {
+		s := c.Service("checkout")
+		s.Bucket("callers").NewKey.Limit = &rlc.Limit{Rate: rate, Burst: 100}
+	}
+	of(f.desired, 50)
+	const ask = "/why?service=checkout&caller=stranger&procedure=Get"
+	holds(t, f.handler(t), ask, "desired, not live yet")
+	if f.live == f.desired {
+		t.Fatal("the fixture's live and desired are one")
+	}
+	of(f.live, 50)
+	holds(t, f.handler(t), ask, "live in snapshot 3.41")
 }
