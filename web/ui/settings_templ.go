@@ -43,7 +43,7 @@ func SettingsPage(f Frame, v Settings) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<section class=\"leaf\" aria-labelledby=\"state\"><header><h2 id=\"state\">State</h2><p>What this replica last heard of its parts.</p></header><div><p class=\"say\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<section class=\"leaf\" aria-labelledby=\"state\"><header><h2 id=\"state\">State</h2><p>What this replica last heard of its parts.</p></header><div class=\"stack\"><p class=\"say\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
