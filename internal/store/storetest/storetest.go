@@ -158,7 +158,7 @@ func change(r rlc.Run, service, bucket, caller string) rlc.Change {
 	hour := rlc.Rate(87.5)
 	episode := rlc.Episode{Bucket: bucket, Key: key(caller), From: now, Until: now.Add(time.Minute), Peak: 150, Limit: 100, Drops: 3000, Share: 0.25}
 	return rlc.Change{
-		RunID: r.ID, Service: service, Bucket: bucket, Key: key(caller), At: r.Now,
+		RunID: r.ID, Service: service, Bucket: bucket, Key: key(caller), At: r.Now, Cap: true,
 		Old: limit(100), New: limit(130), OldMode: rlc.Shadow, NewMode: rlc.Shadow,
 		Forecast: &rlc.Forecast{From: now, Q50: []rlc.Rate{80}, Q99: []rlc.Rate{95}, Coverage: ratio(0.98)},
 		OldTimed: rlc.Timed{Hours: &rlc.QuotaHours{From: now, Rates: []rlc.Rate{100, 120}}},
