@@ -19,7 +19,7 @@ type counting struct {
 	err   error
 }
 
-// sinces keeps what was found for a minute: pages are asked for again and again.
+// sinces keeps what was found for a while: pages are asked for again and again.
 type sinces struct {
 	mu sync.Mutex
 	by map[string]found
@@ -32,7 +32,8 @@ type found struct {
 
 const (
 	sinceKept  = time.Minute
-	mostSinces = 1000 // services; beyond them all are found anew
+	noneKept   = 5 * time.Second // where nothing was counted: it may begin now
+	mostSinces = 1000            // services; beyond them all are found anew
 )
 
 // counting finds since when a service's requests are counted; those of any
@@ -58,7 +59,11 @@ func (s *server) since(ctx context.Context, service string) (time.Time, error) {
 	k.mu.Lock()
 	f, ok := k.by[service]
 	k.mu.Unlock()
-	if ok && now.Sub(f.at) < sinceKept {
+	kept := sinceKept
+	if errors.Is(f.err, rlc.ErrNotFound) {
+		kept = noneKept
+	}
+	if ok && now.Sub(f.at) < kept {
 		return f.since, f.err
 	}
 	f = found{at: now}

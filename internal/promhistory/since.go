@@ -10,7 +10,7 @@ import (
 )
 
 // CountedSince is when enforcers began to count requests of a service (of any,
-// where it is empty), to the step of a sixtieth of the window; zero where they
+// where it is empty), to a hundredth of a hundredth of the window or so; zero where they
 // did before the window (now − window, now], and ErrNotFound where they counted
 // none in it. Counts of the window are of that time on.
 func (r *Reader) CountedSince(ctx context.Context, service string, window time.Duration, now time.Time) (time.Time, error) {
@@ -26,12 +26,44 @@ func (r *Reader) CountedSince(ctx context.Context, service string, window time.D
 	if len(before) > 0 {
 		return time.Time{}, nil
 	}
-	first, err := r.instant(ctx, fmt.Sprintf(`min_over_time((count(%s) * 0 + time())[%ds:%ds])`, m, seconds, seconds/60), now)
+	// In coarse steps over the window, then in fine ones over the step before the
+	// first that was counted in, or before now: counting may have begun in it.
+	step := seconds / sinceSteps
+	first, found, err := r.firstCount(ctx, m, seconds, step, now)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("find the first count: %w", err)
+		return time.Time{}, err
 	}
-	if len(first) == 0 || !valid(float64(first[0].Value)) {
-		return time.Time{}, fmt.Errorf("%w: no enforcer has counted a request", rlc.ErrNotFound)
+	until := now
+	if found {
+		until = first
 	}
-	return time.Unix(int64(first[0].Value), 0).UTC(), nil
+	finer, closer, err := r.firstCount(ctx, m, step, max(1, step/sinceFiner), until)
+	switch {
+	case err != nil:
+		return time.Time{}, err
+	case closer:
+		return finer, nil
+	case found:
+		return first, nil
+	}
+	return time.Time{}, fmt.Errorf("%w: no enforcer has counted a request", rlc.ErrNotFound)
+}
+
+// A window is looked at in so many steps, and one of them in so many.
+const (
+	sinceSteps = 60
+	sinceFiner = 96
+)
+
+// firstCount is the first of some steps, in the seconds until a time, in which
+// something was counted.
+func (r *Reader) firstCount(ctx context.Context, m string, seconds, step int, until time.Time) (first time.Time, found bool, err error) {
+	got, err := r.instant(ctx, fmt.Sprintf(`min_over_time((count(%s) * 0 + time())[%ds:%ds])`, m, seconds, step), until)
+	if err != nil {
+		return first, false, fmt.Errorf("find the first count: %w", err)
+	}
+	if len(got) == 0 || !valid(float64(got[0].Value)) {
+		return first, false, nil
+	}
+	return time.Unix(int64(got[0].Value), 0).UTC(), true, nil
 }
