@@ -113,21 +113,26 @@ func (s *service) accept(p rlc.Proposal, actor string, epoch uint64) (plumbing.H
 	return s.commit(s.v, s.who, tree, msg, parents...)
 }
 
+// sides are a service's lines in the result of a merge, in what the run had put up,
+// and on the base branch's tip.
+func (s *service) sides(tree plumbing.Hash, b review) (result, put, tip map[string]rlc.Quota, err error) {
+	if result, err = s.lenient(tree); err != nil {
+		return nil, nil, nil, err
+	}
+	if put, err = s.lenient(b.ours.TreeHash); err != nil {
+		return nil, nil, nil, err
+	}
+	tip, err = s.lenient(s.line.tip().tree)
+	return result, put, tip, err
+}
+
 // byHand says line by line what of the result is not what the run put into the
 // review: nothing for a review without a person's commits.
 func (s *service) byHand(tree plumbing.Hash, b review) (out []string, err error) {
 	if !b.human {
 		return nil, nil
 	}
-	result, err := s.lenient(tree)
-	if err != nil {
-		return nil, err
-	}
-	put, err := s.lenient(b.ours.TreeHash)
-	if err != nil {
-		return nil, err
-	}
-	tip, err := s.lenient(s.line.tip().tree)
+	result, put, tip, err := s.sides(tree, b)
 	if err != nil {
 		return nil, err
 	}
@@ -266,15 +271,7 @@ func (s *service) mergeLines(from, branch, tip plumbing.Hash) ([]byte, error) {
 // person's: those that the review or the base branch held as such, and those
 // that differ from what RLC put up.
 func (s *service) carried(tree plumbing.Hash, b review) (map[string]string, error) {
-	result, err := s.lenient(tree)
-	if err != nil {
-		return nil, err
-	}
-	put, err := s.lenient(b.ours.TreeHash)
-	if err != nil {
-		return nil, err
-	}
-	tip, err := s.lenient(s.line.tip().tree)
+	result, put, tip, err := s.sides(tree, b)
 	if err != nil {
 		return nil, err
 	}
