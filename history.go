@@ -1,6 +1,7 @@
 package rlc
 
 import (
+	"cmp"
 	"context"
 	"time"
 )
@@ -49,6 +50,11 @@ type PackedDay struct {
 	Day    time.Time
 	Sealed time.Time
 	Data   []byte
+}
+
+// Compare orders days by series, and those of a series in time.
+func (d PackedDay) Compare(o PackedDay) int {
+	return cmp.Or(cmp.Compare(d.Series, o.Series), d.Day.Compare(o.Day))
 }
 
 // SeriesKey names a stored series for people.

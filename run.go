@@ -2,6 +2,7 @@ package rlc
 
 import (
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -55,6 +56,24 @@ type Run struct {
 	Changed  int       // quotas in its proposals
 	Total    int       // quotas looked at
 	Reused   string    // id of the run whose stored result this one resumed; ""
+}
+
+// The detail of a run that would only have repeated another one.
+const repeatBegin, repeatEnd = "run ", " had read this commit already"
+
+// Repeating is the detail of a run that computed nothing, since the run with this id
+// had read the same commit.
+func Repeating(id string) string { return repeatBegin + id + repeatEnd }
+
+// Repeats is the id of the run whose results stand for this one, which computed
+// nothing; "" for none.
+func (r Run) Repeats() string {
+	rest, begins := strings.CutPrefix(r.Detail, repeatBegin)
+	id, ends := strings.CutSuffix(rest, repeatEnd)
+	if !begins || !ends || strings.ContainsAny(id, " /") {
+		return ""
+	}
+	return id
 }
 
 // RunFilter narrows what a run found. The zero value is all of it.

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/jsontext"
 	"github.com/openrlc/rlc/internal/mtls"
 )
 
@@ -113,7 +114,7 @@ func (a api) check(w http.ResponseWriter, r *http.Request) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&body); err != nil {
-		problem(w, http.StatusBadRequest, jsonText(err)+`; want {"service": "…", "attributes": {"caller": "…"}, "cost": 1}`)
+		problem(w, http.StatusBadRequest, jsontext.Of(err)+`; want {"service": "…", "attributes": {"caller": "…"}, "cost": 1}`)
 		return
 	}
 	if _, err := dec.Token(); err != io.EOF {
@@ -390,30 +391,6 @@ func problem(w http.ResponseWriter, status int, detail string) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(map[string]any{"type": "about:blank", "title": http.StatusText(status), "status": status, "detail": detail})
-}
-
-// jsonText says what is wrong with a JSON body, for people.
-func jsonText(err error) string {
-	var syntax *json.SyntaxError
-	var kind *json.UnmarshalTypeError
-	switch {
-	case errors.Is(err, io.EOF):
-		return "the body is empty"
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return "the body ends in the middle of the JSON"
-	case errors.As(err, &syntax):
-		return fmt.Sprintf("the body is not JSON: %v at byte %d", syntax, syntax.Offset)
-	case errors.As(err, &kind):
-		field, value := kind.Field, "a "+kind.Value
-		if field == "" {
-			field = "the body"
-		}
-		if strings.ContainsRune("aeiou", rune(kind.Value[0])) {
-			value = "an " + kind.Value
-		}
-		return field + " must not be " + value
-	}
-	return strings.TrimPrefix(err.Error(), "json: ")
 }
 
 // bounded is a wait as clients are told it: one that has no end is an hour.

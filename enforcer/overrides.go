@@ -14,6 +14,7 @@ import (
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/enforcer/match"
+	"github.com/openrlc/rlc/internal/jsontext"
 )
 
 // Action is what an override does to the requests that it matches.
@@ -266,7 +267,7 @@ func ParseOverrides(content []byte) (Overrides, error) {
 	dec := json.NewDecoder(bytes.NewReader(content))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&o); err != nil {
-		return invalid("%s", jsonText(err))
+		return invalid("%s", jsontext.Of(err))
 	}
 	switch {
 	case o.List == nil:
@@ -300,7 +301,7 @@ func tidy(content []byte) error {
 			err = io.ErrUnexpectedEOF
 		}
 		if err != nil {
-			err = errors.New(jsonText(err))
+			err = errors.New(jsontext.Of(err))
 		}
 		return t, err
 	}

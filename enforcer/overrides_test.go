@@ -64,7 +64,7 @@ func TestOverridesAreReadStrictly(t *testing.T) {
 	for doc, want := range map[string]string{
 		"":                                "empty",
 		"null":                            "null",
-		"[]":                              "the body must not be an array",
+		"[]":                              "the body must be an object, not a list",
 		"{}":                              `want {"overrides": [...]}`,
 		`{"overrides":null}`:              "null",
 		`{"overrides":[]} {}`:             "more than one JSON value",

@@ -16,6 +16,7 @@ import (
 	"github.com/a-h/templ"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/jsontext"
 )
 
 // render answers with a page. The page is built whole before its first byte
@@ -155,7 +156,7 @@ func read(v *visit, value any) error {
 		if errors.Is(err, rlc.ErrInvalid) {
 			return err
 		}
-		return invalid("The JSON cannot be read: %s.", jsonText(err))
+		return invalid("The JSON cannot be read: %s.", jsontext.Of(err))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return invalid("There is more after the JSON document.")

@@ -174,7 +174,7 @@ func (s *server) runQuotasEmpty(v *visit, r rlc.Run, show string, f rlc.RunFilte
 // runEmpty says why a run has no results, and what to do.
 func runEmpty(r rlc.Run) *ui.Empty {
 	again := ui.Link{Text: "Runs", URL: "/runs"}
-	if old := repeats(r); old != "" {
+	if old := r.Repeats(); old != "" {
 		return &ui.Empty{Title: "It would only have repeated another run", Reason: "That one had read the same commit, over the same services: its results stand for this one.", Fix: ui.Link{Text: "The run with the results", URL: runURL(old)}}
 	}
 	switch {
@@ -186,16 +186,6 @@ func runEmpty(r rlc.Run) *ui.Empty {
 		return &ui.Empty{Title: "There was nothing to look at", Reason: "No service had a policy with a quota to compute at the commit that the run read.", Query: "services/checkout/policy.yaml", Fix: ui.Link{Text: "Services", URL: "/services"}}
 	}
 	return &ui.Empty{Title: "The results are not recorded any more", Reason: "They have been removed by age. What a newer run found of the same quotas is kept.", Fix: again}
-}
-
-// repeats is the run whose results stand for this one, which computed nothing;
-// "" for none.
-func repeats(r rlc.Run) string {
-	old, ok := strings.CutSuffix(strings.TrimPrefix(r.Detail, "run "), " had read this commit already")
-	if !ok || strings.ContainsAny(old, " /") {
-		return ""
-	}
-	return old
 }
 
 func runChange(c rlc.Change) ui.RunChange {

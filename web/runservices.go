@@ -70,7 +70,7 @@ func (s *server) runServicesOf(v *visit, id string, f rlc.RunFilter, page rlc.Pa
 func runServicesEmpty(r rlc.Run, f rlc.RunFilter, totals rlc.RunTotals) *ui.Empty {
 	all := ui.Link{Text: "Show all", URL: runURL(r.ID)}
 	switch {
-	case f.Query != "" && totals.Services == 0 && r.Total > 0 && repeats(r) == "":
+	case f.Query != "" && totals.Services == 0 && r.Total > 0 && r.Repeats() == "":
 		return &ui.Empty{Title: "No service of this run fits the filter", Reason: "The name must contain the text. A service whose policy could not be read has no line: the verdict names it.", Query: "q=" + f.Query, Fix: all}
 	case f.Only == "changed" && totals.Services > 0:
 		return &ui.Empty{Title: "No service changed", Reason: "No quota should move by more than its deadband, or it is held.", Query: "only=changed", Fix: all}

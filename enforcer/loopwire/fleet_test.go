@@ -281,17 +281,24 @@ func authority(t *testing.T) func(name string) *tls.Config {
 	}
 }
 
-func TestDocumentsReachEveryNodeAndAcknowledgementsComeBack(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	acks := make(chan string, 10)
-	tlsFor := authority(t)
+// heard is a controller without limits, which wants certificates, and the
+// acknowledgements that come to it.
+func heard(t *testing.T, tlsFor func(string) *tls.Config) (c *Controller, l net.Listener, p *part, acks chan string) {
+	t.Helper()
+	acks = make(chan string, 10)
 	c, err := NewController(ControllerConfig{Limits: func(string, loop.Place) (loop.Setting, bool) { return loop.Setting{}, false },
 		TLS: tlsFor("controller"), OnAck: func(json []byte) { acks <- string(json) }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	lc := listen(t, "127.0.0.1:0")
-	control := start(t, func(ctx context.Context) error { return c.Serve(ctx, lc) })
+	l = listen(t, "127.0.0.1:0")
+	return c, l, start(t, func(ctx context.Context) error { return c.Serve(ctx, l) }), acks
+}
+
+func TestDocumentsReachEveryNodeAndAcknowledgementsComeBack(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	tlsFor := authority(t)
+	c, lc, control, acks := heard(t, tlsFor)
 	content := make([]byte, 3*pieceSize)
 	c.Publish(Document{Kind: Snapshot, Version: rlc.Version{Number: 1}, Content: content})
 

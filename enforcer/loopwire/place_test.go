@@ -17,14 +17,8 @@ import (
 // says, and so are the acknowledgements that come with it.
 func TestAnEnforcersCertificateBindsItToItsZone(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	tlsFor, acks := authority(t), make(chan string, 10)
-	c, err := NewController(ControllerConfig{Limits: func(string, loop.Place) (loop.Setting, bool) { return loop.Setting{}, false },
-		TLS: tlsFor("controller"), OnAck: func(json []byte) { acks <- string(json) }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	lc := listen(t, "127.0.0.1:0")
-	control := start(t, func(ctx context.Context) error { return c.Serve(ctx, lc) })
+	tlsFor := authority(t)
+	_, lc, control, acks := heard(t, tlsFor)
 	var log logged
 	const own = "spiffe://mesh/region/r/zone/z"
 	a, err := NewAggregator(AggregatorConfig{Place: loop.Place{Zone: "z", Region: "r"}, Controller: lc.Addr().String(),
@@ -75,14 +69,8 @@ func TestAnEnforcersCertificateBindsItToItsZone(t *testing.T) {
 func TestASourceSpeaksForThePlaceOfItsCertificate(t *testing.T) {
 	running := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, running) })
-	tlsFor, acks := authority(t), make(chan string, 10)
-	c, err := NewController(ControllerConfig{Limits: func(string, loop.Place) (loop.Setting, bool) { return loop.Setting{}, false },
-		TLS: tlsFor("controller"), OnAck: func(json []byte) { acks <- string(json) }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	lc := listen(t, "127.0.0.1:0")
-	control := start(t, func(ctx context.Context) error { return c.Serve(ctx, lc) })
+	tlsFor := authority(t)
+	c, lc, control, acks := heard(t, tlsFor)
 	t.Cleanup(func() { control.end(t) })
 	attend := func(cert string, at loop.Place) *attendant {
 		k := newAttendant(attendantConfig{address: lc.Addr().String(), tls: tlsFor(cert), queue: upQueue, log: slog.New(slog.DiscardHandler),

@@ -529,7 +529,7 @@ func (p *Planner) repeated(ctx context.Context, run rlc.Run, head *head) (old rl
 
 // finishRepeat ends a claimed run that would only repeat old: nothing failed.
 func (p *Planner) finishRepeat(ctx context.Context, run *rlc.Run, old rlc.Run) error {
-	run.Commit, run.Total, run.Held, run.Detail = old.Commit, old.Total, old.Held, "run "+old.ID+" had read this commit already"
+	run.Commit, run.Total, run.Held, run.Detail = old.Commit, old.Total, old.Held, rlc.Repeating(old.ID)
 	return p.finish(ctx, run)
 }
 

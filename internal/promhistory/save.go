@@ -1,7 +1,6 @@
 package promhistory
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -80,9 +79,7 @@ func (rd *reading) save(ctx context.Context) error {
 		}
 	}
 	for _, all := range [][]rlc.PackedDay{u.days, u.marks} {
-		slices.SortFunc(all, func(a, b rlc.PackedDay) int {
-			return cmp.Or(cmp.Compare(a.Series, b.Series), a.Day.Compare(b.Day))
-		})
+		slices.SortFunc(all, rlc.PackedDay.Compare)
 		for some := range slices.Chunk(all, batch) {
 			if err := rd.r.cfg.Store.SavePacked(ctx, some); err != nil {
 				return err

@@ -10,7 +10,7 @@ import (
 )
 
 // CountedSince is when enforcers began to count requests of a service (of any,
-// where it is empty), to a hundredth of a hundredth of the window or so; zero where they
+// where it is empty), to 15 s in a window of a day; zero where they
 // did before the window (now − window, now], and ErrNotFound where they counted
 // none in it. Counts of the window are of that time on.
 func (r *Reader) CountedSince(ctx context.Context, service string, window time.Duration, now time.Time) (time.Time, error) {

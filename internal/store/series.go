@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -130,7 +129,7 @@ func apart(days []rlc.PackedDay) int {
 	}
 	var seen map[id]bool // once they do not ascend
 	for i := range days {
-		if seen == nil && (i == 0 || byDay(days[i-1], days[i]) < 0) {
+		if seen == nil && (i == 0 || days[i-1].Compare(days[i]) < 0) {
 			continue
 		}
 		if seen == nil {
@@ -146,11 +145,6 @@ func apart(days []rlc.PackedDay) int {
 		seen[key] = true
 	}
 	return len(days)
-}
-
-// byDay orders days by series, and those of a series in time.
-func byDay(a, b rlc.PackedDay) int {
-	return cmp.Or(cmp.Compare(a.Series, b.Series), a.Day.Compare(b.Day))
 }
 
 // saveDays is the statement that stores n days.

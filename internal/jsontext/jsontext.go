@@ -1,4 +1,6 @@
-package web
+// Package jsontext says in a client's words why a JSON body cannot be read into what a
+// handler takes.
+package jsontext
 
 import (
 	"encoding/json"
@@ -10,9 +12,9 @@ import (
 	"time"
 )
 
-// jsonText says in a client's words why a JSON body cannot be read into what a
-// handler takes. Nothing of how this program is written stands in it.
-func jsonText(err error) string {
+// Of is the text of a decoder's error: which field must be what, and what stands
+// there. Nothing of how this program is written stands in it.
+func Of(err error) string {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
 	var moment *time.ParseError
@@ -22,7 +24,7 @@ func jsonText(err error) string {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return "the body ends in the middle of the JSON"
 	case errors.As(err, &syntax):
-		return fmt.Sprintf("%v at byte %d", syntax, syntax.Offset)
+		return fmt.Sprintf("it is not JSON: %v at byte %d", syntax, syntax.Offset)
 	case errors.As(err, &kind):
 		field := kind.Field
 		if field == "" {
