@@ -85,3 +85,26 @@ func TestAnAmendmentThatCannotBeMeantWritesNothing(t *testing.T) {
 		t.Error("the branch moved")
 	}
 }
+
+// What others changed on the base branch meanwhile is not told as the review's.
+func TestAMergeTellsOnlyWhatWasSetByHandInItsReview(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.inForce(proposal("checkout", "cron-1", set("checkout", "other", 0, 100)))
+	p := w.publish(proposal("checkout", "cron-2", set("checkout", "search", 0, 420)))
+	now, err := w.Amend(t.Context(), p, gitsync.Person{Name: "Bob"}, "More", gitsync.Amendment{Quota: "callers/caller=search", Limit: *limitOf(450), Why: "launch"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.push("other by hand", map[string]string{quotas: w.edited("main", "checkout", "other", 200)})
+	if _, err := w.Accept(t.Context(), now, "Ada"); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := w.rates("main", "checkout"), (map[string]float64{"other": 200, "search": 450}); !maps.Equal(got, want) {
+		t.Errorf("accepted %v, want %v", got, want)
+	}
+	first, _, _ := strings.Cut(w.git(w.path, "log", "-1", "--format=%b", "main"), "What follows")
+	if !strings.Contains(first, "search`: 450/s") || strings.Contains(first, "other") {
+		t.Errorf("the merge says\n%s", first)
+	}
+}

@@ -208,7 +208,7 @@ func (s *server) quotaPage(v *visit, t *truth, r *row) error {
 	}
 	view.Pager, view.EpisodeCSV = v.pager(page, len(log), total), tableCSV(v, "episodes")
 	view.Pager.CSV, view.Pager.JSON = tableCSV(v, "history"), ""
-	view.DaysCSV = tableCSV(v, "")
+	view.DaysCSV, view.StepsCSV, view.FlagsCSV = tableCSV(v, ""), tableCSV(v, "steps"), tableCSV(v, "left_out")
 	if len(log) == 0 {
 		view.NoHistory = &ui.Empty{Title: "No run has changed this quota", Reason: "A line appears when a run proposes another number, or when what holds it changes."}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/stat"
 	"github.com/openrlc/rlc/web/ui"
 )
 
@@ -61,15 +62,23 @@ func tableCSV(v *visit, table string) string {
 	for _, own := range []string{"from", "to", "stat", "window", "headroom", "floor", "burst", "exclude"} { // the chart's and the what-if's
 		q.Del(own)
 	}
-	if table != "" {
-		q.Set("table", table)
+	u.RawQuery = q.Encode()
+	return withTable(u.String(), table)
+}
+
+// withTable is the address of a sheet of a page's table; "" is its first.
+func withTable(sheet, table string) string {
+	u, err := url.Parse(sheet)
+	if err != nil || table == "" {
+		return sheet
 	}
+	q := u.Query()
+	q.Set("table", table)
 	u.RawQuery = q.Encode()
 	return u.String()
 }
 
-// quotaCSV is a table of a quota's page: episodes, history, or by default the
-// days behind the chart.
+// quotaCSV is a table of a quota's page, or by default the days behind the chart.
 func (s *server) quotaCSV(v *visit, t *truth, r *row, table string) error {
 	switch table {
 	case "":
@@ -78,8 +87,46 @@ func (s *server) quotaCSV(v *visit, t *truth, r *row, table string) error {
 		return s.episodesCSV(v, t, r)
 	case "history":
 		return s.changesCSV(v, t, r)
+	case "steps":
+		return s.stepsCSV(v, t, r)
+	case "left_out":
+		return s.leftOutCSV(v, t, r)
 	}
-	return invalid("table must be episodes or history, or be left out")
+	return invalid("table must be episodes, history, steps or left_out, or be left out for the days")
+}
+
+// stepsCSV is how the last run came from history to the limit.
+func (s *server) stepsCSV(v *visit, t *truth, r *row) error {
+	if err := s.complete(v.ctx(), t, r); err != nil {
+		return err
+	}
+	var rows [][]string
+	if r.change != nil {
+		for _, x := range r.change.Reasons {
+			rows = append(rows, []string{x.Rule, x.Detail, float(float64(x.Rate)), strconv.FormatBool(x.Acted)})
+		}
+	}
+	return sheet(v, t.name+"-"+r.id()+"-steps", []string{"rule", "detail", "rate", "acted"}, rows)
+}
+
+// leftOutCSV is what the last run's policy did not count, with what people said.
+func (s *server) leftOutCSV(v *visit, t *truth, r *row) error {
+	if err := s.complete(v.ctx(), t, r); err != nil {
+		return err
+	}
+	verdicts, err := s.Records.Verdicts(v.ctx(), t.name)
+	if err != nil {
+		return err
+	}
+	var rows [][]string
+	for i, shown := range flagRows(v, r, verdicts) {
+		f, with := &r.change.Flags[i], ""
+		if f.With > 0 {
+			with = float(float64(stat.RoundUp(f.With)))
+		}
+		rows = append(rows, []string{stamp(f.From), stamp(f.Until), f.Rule, f.Reason, float(float64(f.Peak)), with, shown.Word})
+	}
+	return sheet(v, t.name+"-"+r.id()+"-left-out", []string{"from", "until", "rule", "reason", "highest_step", "limit_had_it_counted", "word"}, rows)
 }
 
 // episodesCSV is every episode that the last run's replay found, the newest

@@ -146,7 +146,7 @@ func whatIf(v *visit, r *row, h rlc.History) (*ui.WhatIf, error) {
 	view.Notes = []string{"Replayed over " + trim(float64(len(h.Hours))/24, 1) + " days of stored history. What is left out is left out of the statistic; the replay counts everything."}
 	view.Notes = append(view.Notes, bursts(&b, h, a, limit)...)
 	view.Curve = frontier(points, a.Headroom, b.Share, false)
-	view.Others = others(v, h, a, points)
+	view.Others, view.OthersCSV = others(v, oneChanged(h, a, points)), withTable(view.Sheets.CSV, "choices")
 	return view, nil
 }
 
@@ -227,25 +227,22 @@ func answerParts(v *visit, limit rlc.Limit, atMost bool, b *rlc.Backtest) []ui.P
 	return append(parts, ui.Part{Text: "."})
 }
 
-// others are choices that differ in one thing.
-func others(v *visit, h rlc.History, a asked, curve []backtest.Point) []ui.OneChange {
-	var out []ui.OneChange
-	add := func(label string, b asked, pairs ...string) {
-		value, _, ok := backtest.Statistic(h, b.Choice)
-		if !ok {
-			return
+// changed is a choice that differs in one thing, and what comes of it.
+type changed struct {
+	asked
+	name     string // of what differs
+	limit    rlc.Limit
+	backtest rlc.Backtest
+}
+
+// oneChanged are choices that differ from a in one thing.
+func oneChanged(h rlc.History, a asked, curve []backtest.Point) []changed {
+	var out []changed
+	add := func(name string, b asked) {
+		if value, _, ok := backtest.Statistic(h, b.Choice); ok {
+			limit := b.Limit(value)
+			out = append(out, changed{b, name, limit, backtest.FromHistory(h, limit)})
 		}
-		limit := b.Limit(value)
-		b2 := backtest.FromHistory(h, limit)
-		full := append([]string{"stat", b.Stat, "window", b.windowText, "headroom", float(b.Headroom), "floor", float(float64(b.Floor)), "burst", float(b.Seconds)}, pairs...)
-		q, _ := url.Parse(v.with(full...))
-		values := q.Query()
-		values.Del("exclude")
-		for _, w := range b.Exclude {
-			values.Add("exclude", w.From.UTC().Format(time.RFC3339)+"/"+w.Until.UTC().Format(time.RFC3339))
-		}
-		q.RawQuery = values.Encode()
-		out = append(out, ui.OneChange{Link: ui.Link{Text: label, URL: q.String() + "#what-if"}, Limit: limitText(&limit), Drops: bounded(b2.Drops, b2.AtLeast), Share: percent(float64(b2.Share)), Episodes: digits(float64(len(b2.Episodes)))})
 	}
 	if len(a.Exclude) > 0 {
 		b := a
@@ -270,6 +267,46 @@ func others(v *visit, h rlc.History, a asked, curve []backtest.Point) []ui.OneCh
 		add("Headroom "+percent(b.Headroom)+", at the bend", b)
 	}
 	return out
+}
+
+// others are the same as a page shows them.
+func others(v *visit, all []changed) []ui.OneChange {
+	var out []ui.OneChange
+	for i := range all {
+		b := &all[i]
+		q, _ := url.Parse(v.with("stat", b.Stat, "window", b.windowText, "headroom", float(b.Headroom), "floor", float(float64(b.Floor)), "burst", float(b.Seconds)))
+		values := q.Query()
+		values.Del("exclude")
+		for _, w := range b.Exclude {
+			values.Add("exclude", w.From.UTC().Format(time.RFC3339)+"/"+w.Until.UTC().Format(time.RFC3339))
+		}
+		q.RawQuery = values.Encode()
+		out = append(out, ui.OneChange{Link: ui.Link{Text: b.name, URL: q.String() + "#what-if"}, Limit: limitText(&b.limit),
+			Drops: bounded(b.backtest.Drops, b.backtest.AtLeast), Share: percent(float64(b.backtest.Share)), Episodes: digits(float64(len(b.backtest.Episodes)))})
+	}
+	return out
+}
+
+// changedJSON is the same for programs.
+func changedJSON(all []changed) []object {
+	out := []object{}
+	for i := range all {
+		b := &all[i]
+		o := object{"changed": b.name, "stat": b.Stat, "window": b.windowText, "headroom": b.Headroom, "exclude": list(b.Exclude), "limit": b.limit}
+		o["requests"], o["drops"], o["share"], o["at_least"], o["episodes"] = b.backtest.Requests, b.backtest.Drops, b.backtest.Share, b.backtest.AtLeast, len(b.backtest.Episodes)
+		out = append(out, o)
+	}
+	return out
+}
+
+// changedCSV is the same as a sheet.
+func changedCSV(v *visit, name string, all []changed) error {
+	var rows [][]string
+	for i := range all {
+		b := &all[i]
+		rows = append(rows, []string{b.name, b.Stat, b.windowText, float(b.Headroom), strconv.Itoa(len(b.Exclude)), float(float64(b.limit.Rate)), whole(b.backtest.Drops), float(float64(b.backtest.Share)), strconv.FormatBool(b.backtest.AtLeast), strconv.Itoa(len(b.backtest.Episodes))})
+	}
+	return sheet(v, name, []string{"changed", "stat", "window", "headroom", "left_out", "limit_rate", "drops", "share", "at_least", "episodes"}, rows)
 }
 
 // frontier draws headroom against the share dropped: 520 × 170 units.
@@ -366,6 +403,7 @@ func whatIfJSON(h rlc.History, a asked) (object, error) {
 	}
 	out := backtestJSON(&b).(object)
 	out["limit"], out["limit_at_most"], out["stat"], out["headroom"], out["frontier"] = limit, atMost, a.Stat, a.Headroom, points
+	out["choices"] = changedJSON(oneChanged(h, a, points))
 	out["burst_suggested"] = nil
 	if burst, _, ok := a.Suggestion(h, limit.Rate); ok {
 		out["burst_suggested"] = burst

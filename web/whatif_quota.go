@@ -98,9 +98,18 @@ func whatIfSheet(v *visit, t *truth, r *row, h rlc.History, ending string) error
 		out["service"], out["bucket"], out["key"] = t.name, r.name, r.key
 		return answer(v, http.StatusOK, out)
 	}
+	curve := backtest.Curve(h, a.Choice, curveAt)
+	name := t.name + "-" + r.id() + "-whatif"
+	switch table := v.r.URL.Query().Get("table"); table {
+	case "":
+	case "choices":
+		return changedCSV(v, name+"-choices", oneChanged(h, a, curve))
+	default:
+		return invalid("table must be choices, or be left out for the curve")
+	}
 	var rows [][]string
-	for _, p := range backtest.Curve(h, a.Choice, curveAt) {
+	for _, p := range curve {
 		rows = append(rows, []string{float(p.Headroom), float(float64(p.Rate)), whole(p.Drops), float(float64(p.Share)), strconv.FormatBool(p.AtLeast)})
 	}
-	return sheet(v, t.name+"-"+r.id()+"-whatif", []string{"headroom", "limit_rate", "drops", "share", "at_least"}, rows)
+	return sheet(v, name, []string{"headroom", "limit_rate", "drops", "share", "at_least"}, rows)
 }

@@ -333,6 +333,20 @@ func (s *server) fleetWhatIf(v *visit, ending string) error {
 		return answer(v, http.StatusOK, fleetJSON(t, fl, a))
 	case ".csv":
 		var rows [][]string
+		switch v.r.URL.Query().Get("table") {
+		case "":
+		case "keys":
+			for _, k := range fleetKeys(fl.prepared(a), a) {
+				force := ""
+				if l := k.force(t); l != nil {
+					force = float(float64(l.Rate))
+				}
+				rows = append(rows, []string{k.p.Bucket, k.p.Key.String(), force, float(float64(k.limit.Rate)), whole(k.above), float(share(k.above, k.p.Requests))})
+			}
+			return sheet(v, t.name+"-whatif-keys", []string{"bucket", "key", "force_rate", "limit_rate", "above", "share"}, rows)
+		default:
+			return invalid("table must be keys, or be left out for the curve")
+		}
 		for _, p := range backtest.Fleet(fl.prepared(a), a.Choice, curveAt) {
 			rows = append(rows, []string{float(p.Headroom), float(float64(p.Rate)), whole(p.Drops), float(float64(p.Share)), strconv.FormatBool(p.AtLeast)})
 		}
@@ -345,6 +359,7 @@ func (s *server) fleetWhatIf(v *visit, ending string) error {
 	view := ui.ServiceWhatIf{Head: s.serviceHead(t, "Service", ui.Link{Text: t.name, URL: serviceURL(t.name)}, "what if"), WhatIf: whatIfForm(a)}
 	view.WhatIf.Exclude, view.WhatIf.Hidden = fleetPicks(v, t, out), []ui.Field{{Name: "exclude"}}
 	view.WhatIf.Sheets = ui.Pager{CSV: v.as(".csv"), JSON: v.as(".json")}
+	view.WhatIf.KeysCSV = withTable(view.WhatIf.Sheets.CSV, "keys")
 	fillFleet(t, fl, a, view.WhatIf)
 	return s.render(v, http.StatusOK, ui.ServiceWhatIfPage(f, view))
 }
@@ -387,31 +402,46 @@ func fillFleet(t *truth, fl *fleet, a asked, view *ui.WhatIf) {
 	}
 }
 
-// fleetRows are the keys that would lose most, at most 50.
-func fleetRows(t *truth, ready []backtest.Prepared, a asked) []ui.FleetRow {
-	type one struct {
-		p     *backtest.Prepared
-		limit rlc.Limit
-		drops float64
+// choiceKey is a key of a service under a choice.
+type choiceKey struct {
+	p     *backtest.Prepared
+	limit rlc.Limit
+	above float64 // requests above the limit
+}
+
+// force is the limit that holds; nil for none.
+func (k *choiceKey) force(t *truth) *rlc.Limit {
+	if r := t.row(k.p.Bucket, k.p.Key); r != nil {
+		return r.force()
 	}
-	all := make([]one, 0, len(ready))
+	return nil
+}
+
+// fleetKeys are the keys of a service, those first that would lose most.
+func fleetKeys(ready []backtest.Prepared, a asked) []choiceKey {
+	out := make([]choiceKey, 0, len(ready))
 	for i := range ready {
 		l := a.Limit(ready[i].Value)
 		d, _ := ready[i].Above(l.Rate)
-		all = append(all, one{&ready[i], l, d})
+		out = append(out, choiceKey{&ready[i], l, d})
 	}
-	slices.SortStableFunc(all, func(x, y one) int {
-		return cmpOr(cmpFloat(y.drops, x.drops), cmpFloat(float64(y.limit.Rate), float64(x.limit.Rate)))
+	slices.SortStableFunc(out, func(x, y choiceKey) int {
+		return cmpOr(cmpFloat(y.above, x.above), cmpFloat(float64(y.limit.Rate), float64(x.limit.Rate)))
 	})
+	return out
+}
+
+// fleetRows are those that a page shows, at most 50.
+func fleetRows(t *truth, ready []backtest.Prepared, a asked) []ui.FleetRow {
 	var out []ui.FleetRow
+	all := fleetKeys(ready, a)
 	for _, x := range all[:min(len(all), 50)] {
 		row := ui.FleetRow{
 			Quota: ui.Link{Text: quotaName(x.p.Bucket, x.p.Key), URL: bucketURL(t.name, x.p.Bucket, x.p.Key)},
-			Limit: limitText(&x.limit), Now: "—", Drops: digits(x.drops), Some: x.drops >= 0.5, Share: percent(share(x.drops, x.p.Requests)),
+			Limit: limitText(&x.limit), Now: "—", Drops: digits(x.above), Some: x.above >= 0.5, Share: percent(share(x.above, x.p.Requests)),
 		}
-		if r := t.row(x.p.Bucket, x.p.Key); r != nil {
-			row.Now = limitText(r.force())
-			row.Delta = delta(r.force(), &x.limit)
+		if t.row(x.p.Bucket, x.p.Key) != nil {
+			row.Now, row.Delta = limitText(x.force(t)), delta(x.force(t), &x.limit)
 		}
 		out = append(out, row)
 	}
@@ -424,6 +454,11 @@ func fleetJSON(t *truth, fl *fleet, a asked) object {
 		"frontier": list(backtest.Fleet(ready, a.Choice, curveAt))}
 	p := backtest.Fleet(ready, a.Choice, []float64{a.Headroom})[0]
 	out["limits_rate"], out["drops"], out["share"], out["at_least"] = p.Rate, p.Drops, p.Share, p.AtLeast
+	keys := []object{}
+	for _, k := range fleetKeys(ready, a) {
+		keys = append(keys, object{"bucket": k.p.Bucket, "key": k.p.Key, "in_force": k.force(t), "limit": k.limit, "above": k.above, "share": share(k.above, k.p.Requests)})
+	}
+	out["keys"] = keys
 	return out
 }
 

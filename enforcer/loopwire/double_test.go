@@ -81,7 +81,8 @@ func TestNodesOfARefusedAggregatorShareByHead(t *testing.T) {
 		return h
 	}
 	inside := join("in", firstAddr)
-	eventually(t, "a node is directed", inside.Directed)
+	// A request before the stream stands is told of to nobody: one more each time.
+	eventually(t, "a node is directed", func() bool { inside.Offer(loop.Normal); return inside.Directed() })
 	second, secondAddr, _ := startZone(t, root, "")
 	eventually(t, "the second is refused", func() bool { return second.Ready() != nil })
 	outside := []*loop.Handle{join("x", secondAddr), join("y", secondAddr)}

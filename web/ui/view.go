@@ -278,6 +278,8 @@ type Bucket struct {
 	EpisodeFt   []string
 	NoEpisode   *Empty
 	EpisodeCSV  string
+	StepsCSV    string
+	FlagsCSV    string
 	DaysCSV     string
 	Emergency   string // where an override of it is begun
 	History     []HistoryRow

@@ -16,6 +16,8 @@ type WhatIf struct {
 	Notes        []string
 	Curve        *Frontier // nil where nothing can be drawn
 	Others       []OneChange
+	OthersCSV    string
+	KeysCSV      string
 	Empty        *Empty
 	Live         string     // where the answer is had alone; "": at the page's own address
 	Sheets       Pager      // CSV and JSON of the curve
