@@ -20,18 +20,14 @@ import (
 	"github.com/dunglas/httpsfv"
 
 	"github.com/openrlc/rlc/enforcer"
+	"github.com/openrlc/rlc/internal/porttest"
 )
 
 // nginx runs deploy/nginx.conf, as it is documented, on free ports before this
 // enforcer and this upstream, until the test ends. It returns its URL.
 func nginx(t *testing.T, enforcer, upstream string) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
+	addr := porttest.Free(t)
 	conf, err := os.ReadFile("../deploy/nginx.conf")
 	if err != nil {
 		t.Fatal(err)

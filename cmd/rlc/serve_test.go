@@ -19,6 +19,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/openrlc/rlc/internal/porttest"
 )
 
 // service is a running rlc serve.
@@ -232,16 +234,12 @@ func TestASecondSignalEndsServeAtOnce(t *testing.T) {
 // History that cannot be reached holds quotas; it stops neither the start nor
 // the pages, which say so.
 func TestServeStartsWithoutItsPrometheus(t *testing.T) {
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed.Close()
-	s := startService(t, serveProgram([]string{"RLC_PROMETHEUS_URL=http://" + closed.Addr().String()}, "--data", t.TempDir()))
+	closed := porttest.Free(t)
+	s := startService(t, serveProgram([]string{"RLC_PROMETHEUS_URL=http://" + closed}, "--data", t.TempDir()))
 	s.ready()
 	eventually(t, "the page says that history is unreachable", func() bool {
 		code, text := s.ask("GET", s.url+"/", "")
-		return code == 200 && strings.Contains(text, "History is unreachable: every quota is held as it is.") && strings.Contains(text, closed.Addr().String())
+		return code == 200 && strings.Contains(text, "History is unreachable: every quota is held as it is.") && strings.Contains(text, closed)
 	})
 	s.signal()
 	if err := s.wait(); err != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -22,6 +21,7 @@ import (
 	"github.com/openrlc/rlc/internal/app"
 	"github.com/openrlc/rlc/internal/config"
 	"github.com/openrlc/rlc/internal/planner"
+	"github.com/openrlc/rlc/internal/porttest"
 	"github.com/openrlc/rlc/internal/promserver"
 )
 
@@ -305,12 +305,7 @@ func TestPushOfAPolicyRecomputesThatService(t *testing.T) {
 // An unreachable history holds every quota, says so, and nothing is lowered.
 func TestUnreachableHistoryHoldsAndSaysSo(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed := "http://" + l.Addr().String()
-	l.Close()
+	closed := "http://" + porttest.Free(t)
 	files := twoServices()
 	files["services/checkout/quotas.yaml"] = []byte("# Written by rlc from policy.yaml and traffic history. People edit policy.yaml.\napiVersion: rlc/v1\nkind: ServiceQuotas\nservice: checkout\nquotas:\n  - bucket: callers\n    key: {caller: web}\n    rate: 260\n    burst: 520\n    why: \"weekly peak 200/s × 1.30 headroom\"\n")
 	a := open(t, t.TempDir(), files, func(c *config.Server) { c.Prometheus.URL = closed })

@@ -27,6 +27,7 @@ var floors = map[string]struct {
 	"internal/spell":         {1, nil},
 	"internal/escape":        {1, nil},
 	"internal/disktest":      {1, nil},
+	"internal/porttest":      {1, nil},
 	"internal/jsontext":      {1, nil},
 	"internal/dialcheck":     {1, nil},
 	"internal/mtls":          {1, nil},

@@ -23,6 +23,7 @@ import (
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/enforcer"
 	"github.com/openrlc/rlc/internal/distribute"
+	"github.com/openrlc/rlc/internal/porttest"
 )
 
 // With PostgreSQL, git and Prometheus stopped, a person on call signs in with
@@ -195,7 +196,7 @@ func (w *world) nginx(edge *process) string {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	addr, dir := free(w.t), w.t.TempDir()
+	addr, dir := porttest.Free(w.t), w.t.TempDir()
 	text := strings.NewReplacer("127.0.0.1:8082", strings.TrimPrefix(edge.url, "http://"), "127.0.0.1:9000", strings.TrimPrefix(upstream.URL, "http://"),
 		"127.0.0.1:8000", addr, "50ms", "10s").Replace(string(conf)) // a busy machine is no enforcer that is away
 	head := "daemon off;\nworker_processes 1;\npid pid;\nerror_log stderr;\nevents {worker_connections 64;}\nhttp {\naccess_log off;\n"

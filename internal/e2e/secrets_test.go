@@ -16,6 +16,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/openrlc/rlc/internal/porttest"
 )
 
 // parrot answers as servers do that must not be repeated: what it was sent,
@@ -76,7 +78,7 @@ func TestNoSecretLeaves(t *testing.T) {
 		dsn = u.String()
 	}
 	canaries["server token"] = token
-	listen := free(t)
+	listen := porttest.Free(t)
 	w.write(w.config, fmt.Sprintf(`token: %s
 listen: %s
 store: {dsn: %q}

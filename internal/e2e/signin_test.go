@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/openrlc/rlc/internal/identity/issuertest"
+	"github.com/openrlc/rlc/internal/porttest"
 )
 
 // surfer is a browser that follows nothing by itself.
@@ -87,7 +88,7 @@ func signedIn(t *testing.T) (*process, *issuertest.Issuer) {
 	t.Helper()
 	issuer := issuertest.New(t)
 	w := &world{t: t, dir: t.TempDir(), config: filepath.Join(t.TempDir(), "rlc.yaml")}
-	listen, repo := free(t), filepath.Join(w.dir, "config.git")
+	listen, repo := porttest.Free(t), filepath.Join(w.dir, "config.git")
 	g := newGitServer(t, map[string]string{
 		"defaults.yaml":                 "apiVersion: rlc/v1\nkind: Defaults\nprofile: rlc\n",
 		"services/checkout/policy.yaml": strings.ReplaceAll(policy("checkout", ""), "team-a", "team-checkout"),

@@ -28,6 +28,7 @@ import (
 
 	"github.com/openrlc/rlc/gitsync/forgetest"
 	"github.com/openrlc/rlc/internal/distribute/redistest"
+	"github.com/openrlc/rlc/internal/porttest"
 	"github.com/openrlc/rlc/internal/promserver"
 	"github.com/openrlc/rlc/internal/store/pgtest"
 )
@@ -163,21 +164,10 @@ func (w *world) startPrometheus(more []flow) {
 	w.write(rules, "groups: [{name: rlc, interval: 5s, rules: [{record: \"rlc:enforcer_requests:rate1m\", expr: \"sum by (service, caller, procedure) (rate(rlc_enforcer_requests_total[1m]))\"}]}]\n")
 	file := filepath.Join(w.dir, "prometheus.yml")
 	w.write(file, fmt.Sprintf("global: {scrape_interval: 1s}\nrule_files: [%s]\nscrape_configs: [{job_name: rlc-enforcer, file_sd_configs: [{files: [%s], refresh_interval: 1s}]}]\n", rules, w.targets))
-	addr := free(w.t)
+	addr := porttest.Free(w.t)
 	w.promURL = "http://" + addr
 	w.prom = &engine{t: w.t, name: "/usr/bin/prometheus", args: []string{"--config.file=" + file, "--storage.tsdb.path=" + data, "--storage.tsdb.retention.time=10y", "--web.listen-address=" + addr}, ready: w.promURL + "/-/ready"}
 	w.prom.start()
-}
-
-// free is a loopback address that nobody listens on.
-func free(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // engine is a program that is started and stopped in the course of a test.
@@ -241,7 +231,7 @@ type gitServer struct {
 func newGitServer(t *testing.T, files map[string]string) *gitServer {
 	t.Helper()
 	root := t.TempDir()
-	g := &gitServer{t: t, bare: filepath.Join(root, "config.git"), addr: free(t), ca: filepath.Join(root, "ca.pem")}
+	g := &gitServer{t: t, bare: filepath.Join(root, "config.git"), addr: porttest.Free(t), ca: filepath.Join(root, "ca.pem")}
 	git(t, root, "init", "-q", "--bare", "-b", "main", g.bare)
 	clone := filepath.Join(root, "first")
 	git(t, root, "init", "-q", "-b", "main", clone)

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/porttest"
 	"github.com/openrlc/rlc/internal/store"
 )
 
@@ -92,12 +93,7 @@ func TestEveryRequestSaysWhoWeAre(t *testing.T) {
 }
 
 func TestNoSecretIsInAnError(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
+	addr := porttest.Free(t)
 	other := httptest.NewServer(http.NotFoundHandler())
 	defer other.Close()
 	angry := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

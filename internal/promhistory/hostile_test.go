@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -21,6 +20,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/porttest"
 	"github.com/openrlc/rlc/internal/promserver"
 )
 
@@ -100,14 +100,9 @@ func TestAnAnswerThatIsNoneIsATypedError(t *testing.T) {
 }
 
 func TestNobodyThereIsUnreachableAtOnce(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
+	addr := porttest.Free(t)
 	w := newWorld(t, func(c *Config) { c.URL = "http://" + addr; c.MaxWait = time.Hour })
-	_, err = w.tryRead(t.Context(), service(callers()), profile(), now)
+	_, err := w.tryRead(t.Context(), service(callers()), profile(), now)
 	if !errors.Is(err, ErrUnreachable) || Reason(err) != "unreachable" {
 		t.Errorf("%v", err)
 	}

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +19,7 @@ import (
 	"time"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/porttest"
 	"github.com/openrlc/rlc/internal/promserver"
 	"github.com/openrlc/rlc/internal/store"
 )
@@ -170,12 +170,7 @@ func prometheus(t testing.TB, dir, config string) (url string) {
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
+	addr := porttest.Free(t)
 	cmd := exec.Command("/usr/bin/prometheus", "--config.file="+file, "--storage.tsdb.path="+dir, "--storage.tsdb.retention.time=10y", "--web.listen-address="+addr, "--query.max-samples=500000000")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stderr, err := cmd.StderrPipe()

@@ -12,7 +12,6 @@ import (
 	"iter"
 	"log/slog"
 	"math"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -30,6 +29,8 @@ import (
 	"github.com/prometheus/prometheus/prompb"
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 	"go.uber.org/goleak"
+
+	"github.com/openrlc/rlc/internal/porttest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -509,12 +510,7 @@ func TestTheSameQueriesGiveTheSameAnswersAsPrometheus(t *testing.T) {
 	if err := os.WriteFile(config, []byte("global: {}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
+	addr := porttest.Free(t)
 	cmd := exec.Command(binary, "--config.file="+config, "--storage.tsdb.path="+theirs, "--web.listen-address="+addr, "--storage.tsdb.retention.time=40d", "--log.level=error")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

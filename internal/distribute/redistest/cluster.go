@@ -2,7 +2,6 @@ package redistest
 
 import (
 	"fmt"
-	"net"
 	"strconv"
 	"strings"
 	"testing"
@@ -59,7 +58,7 @@ func startCluster(t testing.TB, start func(args ...string) *Server) *Cluster {
 	}
 	first := c.Servers[0]
 	for _, s := range c.Servers[1:] {
-		s.Do("CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(first.port), bus[0])
+		s.Do("CLUSTER", "MEET", "127.0.0.1", first.port, bus[0])
 	}
 	c.await("nodes that know each other", func(s *Server) bool {
 		return strings.Contains(s.Do("CLUSTER", "INFO")[0], "cluster_known_nodes:6\r")
@@ -118,7 +117,7 @@ func (c *Cluster) Finish(slot, from, to int) {
 		if len(keys) == 0 {
 			break
 		}
-		args := []string{"MIGRATE", "127.0.0.1", strconv.Itoa(c.Servers[to].port), "", "0", "5000", "KEYS"}
+		args := []string{"MIGRATE", "127.0.0.1", c.Servers[to].port, "", "0", "5000", "KEYS"}
 		c.Servers[from].Do(append(args, keys...)...)
 	}
 	c.Servers[to].Do("CLUSTER", "SETSLOT", n, "NODE", id)
@@ -145,19 +144,4 @@ func await(t testing.TB, what string, ok func() bool) {
 		case <-tick.C:
 		}
 	}
-}
-
-// freePort is one that nobody listened on a moment ago.
-func freePort(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
 }

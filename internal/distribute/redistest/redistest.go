@@ -15,13 +15,15 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/openrlc/rlc/internal/porttest"
 )
 
 // Server is a Redis of its own, on loopback, which keeps nothing over a stop.
 type Server struct {
 	t    testing.TB
 	dir  string
-	port int
+	port string
 	Args []string // as given to Start; they may be changed between Stop and Start
 	cmd  *exec.Cmd
 
@@ -40,8 +42,14 @@ func Start(t testing.TB, args ...string) *Server {
 func newServer(t testing.TB, args []string) *Server {
 	t.Helper()
 	s := &Server{t: t, dir: t.TempDir(), Args: args}
-	s.port, _ = strconv.Atoi(freePort(t))
+	s.port = freePort(t)
 	return s
+}
+
+// freePort is a port of loopback for a server.
+func freePort(t testing.TB) string {
+	_, port, _ := net.SplitHostPort(porttest.Free(t))
+	return port
 }
 
 // run starts the server until the test ends.
@@ -52,7 +60,7 @@ func (s *Server) run() {
 }
 
 // Addr is host:port.
-func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", s.port) }
 
 // URL is the server's, as RLC is given it.
 func (s *Server) URL() string {
@@ -65,9 +73,9 @@ func (s *Server) URL() string {
 // Start runs the server again after Stop, empty and at the same address.
 func (s *Server) Start() {
 	s.t.Helper()
-	args := append([]string{"--bind", "127.0.0.1", "--port", strconv.Itoa(s.port), "--save", "", "--appendonly", "no", "--dir", s.dir}, s.Args...)
+	args := append([]string{"--bind", "127.0.0.1", "--port", s.port, "--save", "", "--appendonly", "no", "--dir", s.dir}, s.Args...)
 	for i := range args {
-		args[i] = strings.ReplaceAll(args[i], "{port}", strconv.Itoa(s.port))
+		args[i] = strings.ReplaceAll(args[i], "{port}", s.port)
 	}
 	s.cmd = exec.Command("redis-server", args...)
 	log, err := os.Create(filepath.Join(s.dir, "log"))
