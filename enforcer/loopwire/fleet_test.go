@@ -205,7 +205,9 @@ func TestThreeZonesOnRealStreams(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
 	}
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	// The proxies between the tiers leave goroutines of their own.
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent(), goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run"),
+		goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2.(*ToxicLink).read"))
 	f := newFleet(t)
 	defer func() {
 		for _, p := range append(append(f.nodes, f.zonePart...), f.ctlPart) {
