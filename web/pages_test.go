@@ -69,7 +69,7 @@ func TestBucketPageExplainsTheNumber(t *testing.T) {
 func TestShadowPageFlagsDivergence(t *testing.T) {
 	h := newFixture(t).handler(t)
 	holds(t, h, "/services/checkout/shadow", "episodes of", "would have dropped", "Backtest beside counters", "enforcers count more", "Peaks below 60 s are not visible.")
-	holds(t, h, "/services/geo/shadow", "No episodes", "Live in 24 h nothing would have been dropped.")
+	holds(t, h, "/services/geo/shadow", "Nothing has been replayed yet", "Live in 24 h nothing would have been dropped.")
 	f := newFixture(t)
 	f.counts = nil
 	holds(t, f.handler(t), "/services/geo/shadow", "Nothing is counted live", "virtual_drop")

@@ -237,12 +237,36 @@ func (s *server) shadow(v *visit) error {
 		view.Empty = &ui.Empty{Title: "Every episode is snoozed", Reason: "They come back by themselves.", Fix: ui.Link{Text: "Show them", URL: "?snoozed=show"}}
 	}
 	if len(sh.episodes) == 0 {
-		view.Empty = &ui.Empty{
-			Title: "No episodes", Reason: "Either no quota is in shadow, or none of their limits lies below past traffic.",
-			Fix: ui.Link{Text: "Quotas of " + name, URL: serviceURL(name)},
-		}
+		view.Empty = noEpisodes(name, sh, view.Compared)
 	}
 	return s.render(v, http.StatusOK, ui.ShadowPage(f, view))
+}
+
+// noEpisodes tells why there is nothing to judge.
+func noEpisodes(name string, sh *shadowed, at ui.Time) *ui.Empty {
+	t := sh.truth
+	shadows := t.service != nil && slices.ContainsFunc(t.service.Buckets, func(b rlc.Bucket) bool { return b.Mode == rlc.Shadow }) ||
+		slices.ContainsFunc(t.rows, func(r row) bool { return r.mode == rlc.Shadow })
+	switch {
+	case !shadows:
+		return &ui.Empty{
+			Title: "No quota is in shadow", Reason: "Every limit of " + name + " drops what lies above it. A bucket is tried with mode: shadow in its policy.",
+			Query: "buckets:\n  - {name: callers, each: [caller], mode: shadow}", Fix: ui.Link{Text: "Policy of " + name, URL: serviceURL(name) + "/policy"},
+		}
+	case len(sh.quotas) == 0:
+		return &ui.Empty{Title: "Nothing has been replayed yet", Reason: "Episodes come from the backtest of a run that read history for a quota in shadow. No run has yet.", Fix: ui.Link{Text: "Runs", URL: "/runs"}}
+	case sh.live.VirtualDrops >= 0.5:
+		return &ui.Empty{
+			Title:  "No episodes in the past",
+			Reason: plural(len(sh.quotas), "quota", "quotas") + " in shadow replayed over four weeks until " + at.Text + ": nothing lies above their limits. What enforcers count above them since is in the table above; the next run that reads it makes episodes of it.",
+			Query:  virtualQuery(name), Fix: ui.Link{Text: "Runs", URL: "/runs"},
+		}
+	}
+	return &ui.Empty{
+		Title:  "No episodes",
+		Reason: plural(len(sh.quotas), "quota", "quotas") + " in shadow replayed over four weeks until " + at.Text + ": nothing lies above their limits.",
+		Fix:    ui.Link{Text: "Try lower limits", URL: serviceURL(name) + "/whatif"},
+	}
 }
 
 // waitingTile counts the episodes that wait for a verdict, of all.
@@ -345,12 +369,17 @@ func noLive(name string, sh *shadowed) *ui.Empty {
 	}
 	e := &ui.Empty{
 		Title: "Nothing is counted live", Reason: "No enforcer has counted a request of a quota in shadow in the last 24 h. Counters arrive with the next scrape.",
-		Query: `sum(increase(rlc_enforcer_requests_total{service=` + strconv.Quote(name) + `,outcome="virtual_drop"}[24h]))`, Fix: ui.Link{Text: "Quotas of " + name, URL: serviceURL(name)},
+		Query: virtualQuery(name), Fix: ui.Link{Text: "Quotas of " + name, URL: serviceURL(name)},
 	}
 	if sh.liveErr != nil {
 		e.Title, e.Reason = "The live counters cannot be read", plain(sh.liveErr)+"."
 	}
 	return e
+}
+
+// virtualQuery asks Prometheus for what shadow would have dropped in 24 h.
+func virtualQuery(name string) string {
+	return `sum(increase(rlc_enforcer_requests_total{service=` + strconv.Quote(name) + `,outcome="virtual_drop"}[24h]))`
 }
 
 // shadowVerdict speaks of now first, then of the past weeks.
