@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"math"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -22,6 +21,7 @@ const (
 	rejectNeeds   = "A rejection needs a reason: the next run and the history show it."
 	rollbackNeeds = "A rollback needs a reason: the history shows it."
 	demoteNeeds   = "Going back to shadow needs a reason: the history shows it."
+	overrideNeeds = "An override needs a reason: it stands in the audit log and on every page."
 	switchNeeds   = "A kill switch needs a reason: it stands in the audit log and on every page."
 	askNeeds      = "An ask needs a reason: the owners of the service decide by it."
 	answerNeeds   = "An answer needs a reason: it is all that whoever asked is told."
@@ -103,29 +103,17 @@ func (v *visit) back(to, outcome string) error {
 	return nil
 }
 
-// again sends a person back to the form that stands at #form, filled in as it was. The
-// page says what is wrong with it, since try is among what it
-// is asked.
-func (v *visit) again(to string, in url.Values, form string, fields ...string) error {
-	q := url.Values{form: {in.Get(form)}, "try": {"1"}}
-	for _, name := range fields {
-		q.Set(name, in.Get(name))
-	}
-	http.Redirect(v.w, v.r, to+"?"+q.Encode()+"#"+form, http.StatusSeeOther)
-	return nil
-}
-
 // reasonOf is a person's reason without the space around it; needs is what is
 // said where there is none: which act needs it, and what for.
 func reasonOf(text, needs string) (string, error) {
 	text = strings.TrimSpace(text)
 	switch {
 	case text == "":
-		return "", invalid("%s", needs)
+		return "", wrongIn("reason", invalid("%s", needs))
 	case len(text) > maxReason:
-		return "", invalid("The reason is longer than %d bytes.", maxReason)
+		return "", wrongIn("reason", invalid("The reason is longer than %d bytes.", maxReason))
 	case !utf8.ValidString(text):
-		return "", invalid("The reason is not valid UTF-8.")
+		return "", wrongIn("reason", invalid("The reason is not valid UTF-8."))
 	}
 	return text, nil
 }
@@ -339,7 +327,7 @@ func (s *server) setVerdict(v *visit, in *rlc.Verdict) error {
 		return invalid("from must lie before until, at most 90 days")
 	}
 	if len(in.Reason) > maxReason || !utf8.ValidString(in.Reason) {
-		return invalid("The reason must be valid UTF-8 of at most %d bytes.", maxReason)
+		return wrongIn("reason", invalid("The reason must be valid UTF-8 of at most %d bytes.", maxReason))
 	}
 	in.From, in.Until = in.From.UTC(), in.Until.UTC()
 	in.ID, in.Actor, in.At = "verdict-"+reference(), v.who.name, s.Now().UTC()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -99,20 +100,16 @@ func (s *server) amendForm(v *visit, p rlc.Proposal, changes []rlc.Change) (*ui.
 		return nil, fault{status: http.StatusNotFound, detail: "This proposal has no number of " + clipped(q.Get("edit")) + " that can be changed here. Limits that differ by time, and lines that go, are changed by a commit to the branch " + p.Branch + "."}
 	}
 	out.BurstHint = "empty: " + rate(secondsOf(asked.New)) + " s of the rate, as proposed"
-	if out.Rate == "" && !q.Has("try") {
+	if out.Rate == "" && v.refused == nil {
 		out.Rate = float(float64(asked.New.Rate))
 		return out, nil
 	}
 	limit, err := amendedLimit(asked, out.Rate, out.Burst)
-	if err == nil {
+	switch {
+	case err == nil:
 		out.Preview = s.amendPreview(v, asked, limit)
-		if q.Has("try") {
-			_, err = reasonOf(out.Reason, amendNeeds)
-		}
-	}
-	if err != nil {
-		f, _ := faultOf(err)
-		out.Problem = f.detail
+	case v.refused == nil:
+		v.refuse(s.told(v, err), out.Post, q)
 	}
 	return out, nil
 }
@@ -130,23 +127,23 @@ func secondsOf(l *rlc.Limit) float64 {
 func amendedLimit(c *rlc.Change, rateText, burstText string) (rlc.Limit, error) {
 	r, err := decimal(rateText, "The rate", "requests per second")
 	if err != nil {
-		return rlc.Limit{}, err
+		return rlc.Limit{}, wrongIn("rate", err)
 	}
 	limit := rlc.Limit{Rate: rlc.Rate(r)}
 	switch burstText = strings.TrimSpace(burstText); {
 	case burstText != "":
 		n, err := decimal(burstText, "The burst", "requests")
 		if err != nil {
-			return limit, err
+			return limit, wrongIn("burst", err)
 		}
 		if n != math.Trunc(n) || n > rlc.MaxRate {
-			return limit, invalid("The burst must be a whole number of requests up to %s, or empty, not %s.", count(rlc.MaxRate), clipped(burstText))
+			return limit, wrongIn("burst", invalid("The burst must be a whole number of requests up to %s, or empty, not %s.", count(rlc.MaxRate), clipped(burstText)))
 		}
 		limit.Burst = rlc.Burst(n)
 	case r > 0 && r <= rlc.MaxRate && c.New.Rate > 0:
 		limit.Burst = rlc.Burst(math.Max(1, math.Ceil(r*float64(c.New.Burst)/float64(c.New.Rate))))
 	}
-	return limit, limit.Valid()
+	return limit, wrongIn("rate", limit.Valid())
 }
 
 // amendPreview says what a number would have done, beside the proposed one.
@@ -186,6 +183,15 @@ func (s *server) amendPreview(v *visit, c *rlc.Change, limit rlc.Limit) []ui.Par
 	return say
 }
 
+// amendPage is where a sent number is shown with its form.
+func amendPage(v *visit) string {
+	q := url.Values{}
+	for _, name := range []string{"edit", "rate", "burst", "reason"} {
+		q.Set(name, v.r.PostForm.Get(name))
+	}
+	return proposalURL(v.r.PathValue("id")) + "?" + q.Encode()
+}
+
 func (s *server) formAmend(v *visit) error {
 	if err := form(v); err != nil {
 		return err
@@ -194,10 +200,6 @@ func (s *server) formAmend(v *visit) error {
 	reason, err := reasonOf(in.Get("reason"), amendNeeds)
 	if err == nil {
 		err = s.amend(v, id, in.Get("edit"), in.Get("rate"), in.Get("burst"), reason)
-	}
-	if f, _ := faultOf(err); err != nil && f.status == http.StatusBadRequest {
-		// The form as it was filled in, which says what is wrong.
-		return v.again(proposalURL(id), in, "edit", "rate", "burst", "reason")
 	}
 	if err != nil {
 		return err

@@ -139,6 +139,9 @@ func (e *explained) form(v *visit) *ui.AskForm {
 	return f
 }
 
+// askPage is where a request for more comes from.
+func askPage(v *visit) string { return local(v.r.PostForm.Get("back")) }
+
 // formAsk is POST /why: a person asks for more.
 func (s *server) formAsk(v *visit) error {
 	if err := form(v); err != nil {
@@ -203,16 +206,19 @@ func (s *server) askedRate(t *truth, bucket string, key rlc.Key, text string) (r
 	if err := keyFits(&t.service.Buckets[i], key); err != nil {
 		return 0, err
 	}
-	n, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(n > 0) || n > rlc.MaxRate {
-		return 0, invalid("rate must be a number of requests per second above 0")
+	n, err := decimal(text, "The rate", "requests per second")
+	if err != nil {
+		return 0, wrongIn("rate", err)
+	}
+	if n == 0 || n > rlc.MaxRate {
+		return 0, wrongIn("rate", invalid("The rate must be above 0 and at most %s requests per second.", count(rlc.MaxRate)))
 	}
 	_, desired := s.Truths.Desired()
 	_, live := s.Truths.Live()
 	t.lay(desired, live, nil)
 	r := t.hit(match.Hit{Bucket: i, Key: key}, "")
 	if l := r.force(); l != nil && n <= float64(l.Rate) {
-		return 0, invalid("%s is not above the limit in force, %s req/s", text, strconv.FormatFloat(float64(l.Rate), 'f', -1, 64))
+		return 0, wrongIn("rate", invalid("%s is not above the limit in force, %s req/s.", text, strconv.FormatFloat(float64(l.Rate), 'f', -1, 64)))
 	}
 	return rlc.Rate(n), nil
 }

@@ -48,14 +48,16 @@ func (s *server) emergency(v *visit) error {
 	}
 	if v.r.URL.Query().Get("service") != "" && v.r.URL.Query().Get("reason") != "" {
 		o, err := formed(v.r.URL.Query().Get, s.Now())
-		if err != nil {
-			return err
+		if err == nil {
+			err = s.Overrides.CheckOverride(o, cmp.Or(v.who.name, "somebody"))
 		}
-		if err := s.Overrides.CheckOverride(o, cmp.Or(v.who.name, "somebody")); err != nil {
-			return err
+		switch {
+		case err == nil:
+			p := s.previewOf(v, o)
+			view.Preview = &p
+		case v.refused == nil:
+			v.refuse(s.told(v, err), ui.EmergencyForm, v.r.URL.Query())
 		}
-		p := s.previewOf(v, o)
-		view.Preview = &p
 	}
 	if err := s.standing(v, s.Overrides.Overrides(), part, &view); err != nil {
 		return err
@@ -225,7 +227,7 @@ func formed(field func(string) string, now time.Time) (rlc.Override, error) {
 	for _, pair := range strings.Fields(field("also")) {
 		name, value, ok := strings.Cut(pair, "=")
 		if !ok || name == "" || value == "" {
-			return rlc.Override{}, invalid("Other attributes are written name=value, with a space between two.")
+			return rlc.Override{}, wrongIn("also", invalid("Other attributes are written name=value, with a space between two."))
 		}
 		in.Match[name] = strings.Split(value, ",")
 	}
@@ -234,22 +236,33 @@ func formed(field func(string) string, now time.Time) (rlc.Override, error) {
 		ttl = other
 	}
 	life, err := rlc.ParseDuration(ttl)
-	if err != nil {
-		return rlc.Override{}, invalid("For how long: write 90m, 3h or 2d.")
+	switch {
+	case err != nil:
+		return rlc.Override{}, wrongIn("other", invalid("For how long: write 90m, 3h or 2d."))
+	case life < time.Second || life > maxLife:
+		return rlc.Override{}, wrongIn("other", invalid("For how long: from 1 second to 7 days, not %s.", clipped(ttl)))
 	}
 	in.TTL = life.Seconds()
+	if in.Reason, err = reasonOf(in.Reason, overrideNeeds); err != nil {
+		return rlc.Override{}, err
+	}
 	switch in.Action {
 	case "limit":
-		rate, err := strconv.ParseFloat(strings.TrimSpace(field("rate")), 64)
+		n, err := decimal(field("rate"), "The rate", "requests per second")
 		if err != nil {
-			return rlc.Override{}, invalid("A limit needs its rate, in requests per second.")
+			return rlc.Override{}, wrongIn("rate", err)
 		}
 		in.Rate = new(rlc.Rate)
-		*in.Rate = rlc.Rate(rate)
+		if *in.Rate = rlc.Rate(n); n > rlc.MaxRate {
+			return rlc.Override{}, wrongIn("rate", invalid("The rate may be %s requests per second at most.", count(rlc.MaxRate)))
+		}
 	case "drop":
-		share, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(field("drop"), "%")), 64)
+		share, err := decimal(strings.TrimSuffix(strings.TrimSpace(field("drop")), "%"), "The share", "percent")
 		if err != nil {
-			return rlc.Override{}, invalid("Say which share is dropped, in percent.")
+			return rlc.Override{}, wrongIn("drop", err)
+		}
+		if share == 0 || share > 100 {
+			return rlc.Override{}, wrongIn("drop", invalid("The share that is dropped is above 0 and at most 100 percent, not %s.", clipped(field("drop"))))
 		}
 		in.DropRatio = rlc.Ratio(share / 100)
 	}

@@ -20,6 +20,7 @@ type fault struct {
 	status int
 	detail string
 	title  string
+	field  string // of the form that is wrong; "" for none
 }
 
 func (f fault) Error() string { return f.detail }
@@ -95,17 +96,24 @@ func absent(err error) string {
 	return "It does not exist, or not any more."
 }
 
-// fail answers with err: a problem document for programs, a plain page for
-// browsers.
-func (s *server) fail(v *visit, err error) {
+// told is the answer to err. What is no fault of whoever asked is logged, and the
+// answer refers to the log.
+func (s *server) told(v *visit, err error) fault {
 	f, known := faultOf(err)
-	if f.status == http.StatusNotFound {
-		f.detail = s.nearest(v.who, f.detail)
-	}
 	if !known {
 		ref := reference()
 		s.Log.Error("request", "ref", ref, "method", v.r.Method, "path", v.r.URL.EscapedPath(), "err", err)
 		f.detail += " Reference for the log: " + ref + "."
+	}
+	return f
+}
+
+// fail answers with err: a problem document for programs, a plain page for
+// browsers.
+func (s *server) fail(v *visit, err error) {
+	f := s.told(v, err)
+	if f.status == http.StatusNotFound {
+		f.detail = s.nearest(v.who, f.detail)
 	}
 	if f.status == http.StatusUnauthorized {
 		v.w.Header().Set("WWW-Authenticate", `Bearer realm="rlc"`)

@@ -211,6 +211,15 @@ func (s *server) historyCSV(v *visit) error {
 	return sheet(v, name+"-history", []string{"commit", "at", "author", "actor", "subject", "run"}, rows)
 }
 
+// rollbackPage is where the page shows what a rollback would change, with its form.
+func (s *server) rollbackPage(v *visit) string {
+	at := page("/services/{service}/history")(v)
+	if all, err := s.Rollouts.Revisions(v.ctx(), v.r.PathValue("service")); err == nil && len(all) > 0 {
+		at += "?from=" + query(all[0].Hash) + "&to=" + query(v.r.PostForm.Get("to"))
+	}
+	return at
+}
+
 func (s *server) formRollback(v *visit) error {
 	if err := form(v); err != nil {
 		return err

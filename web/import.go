@@ -214,7 +214,7 @@ func ownersIn(text string) (owners []string, err error) {
 		}
 	}
 	if len(owners) > 20 {
-		return nil, invalid("at most 20 owners")
+		return nil, wrongIn("owners", invalid("At most 20 owners."))
 	}
 	return owners, nil
 }

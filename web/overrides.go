@@ -74,7 +74,7 @@ func (in overrideIn) override(now time.Time) (o rlc.Override, err error) {
 	case in.Service == "":
 		return o, invalid("Name a service, or * for every service.")
 	case in.Reason == "":
-		return o, invalid("An override needs a reason: it stands in the audit log and on every page.")
+		return o, invalid(overrideNeeds)
 	case !(in.TTL >= 1 && in.TTL <= maxLife.Seconds()):
 		return o, invalid("ttl_seconds must be within 1 second and 7 days (%g).", maxLife.Seconds())
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/internal/jsontext"
+	"github.com/openrlc/rlc/web/ui"
 )
 
 // render answers with a page. The page is built whole before its first byte
@@ -28,6 +29,14 @@ func (s *server) render(v *visit, status int, c templ.Component) error {
 	var b bytes.Buffer
 	if err := c.Render(v.ctx(), &b); err != nil {
 		return err
+	}
+	if v.refused != nil {
+		if !bytes.Contains(b.Bytes(), []byte(` id="`+ui.WrongID+`"`)) {
+			return *v.refused
+		}
+		if status = v.refused.status; status == http.StatusServiceUnavailable {
+			v.w.Header().Set("Retry-After", "5")
+		}
 	}
 	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	v.w.WriteHeader(status)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"strings"
+
+	"github.com/openrlc/rlc/web/ui"
 )
 
 // role is who may use a route.
@@ -55,13 +57,13 @@ func (s *server) routes() []route {
 		{"GET", "/services.json", viewer, s.apiServices},
 		{"GET", "/services.csv", viewer, s.servicesCSV},
 		{"GET", "/import", viewer, s.importForm},
-		{"POST", "/import", viewer, s.importPreview}, // it computes
-		{"POST", "/import/commit", actor, s.formImport},
+		{"POST", "/import", viewer, s.filled(s.importPreview, s.importForm, page(ui.ImportPreview))}, // it computes
+		{"POST", "/import/commit", actor, s.filled(s.formImport, s.importPreview, page(ui.ImportPreview))},
 		{"GET", "/services/{service}", viewer, s.service},
 		{"GET", "/services/{service}/onboard", viewer, s.onboard},
 		{"GET", "/services/{service}/onboard.json", viewer, s.onboardJSON},
 		{"GET", "/services/{service}/onboard.csv", viewer, s.onboardCSV},
-		{"POST", "/services/{service}/onboard", actor, s.formOnboard},
+		{"POST", "/services/{service}/onboard", actor, s.filled(s.formOnboard, s.onboard, page("/services/{service}/onboard"))},
 		{"GET", "/services/{service}/shadow", viewer, s.shadow},
 		{"GET", "/services/{service}/shadow.json", viewer, s.apiShadow},
 		{"GET", "/services/{service}/shadow.csv", viewer, s.shadowCSV},
@@ -82,30 +84,30 @@ func (s *server) routes() []route {
 		{"GET", "/services/{service}/replay.csv", viewer, s.replayCSV},
 		{"GET", "/services/{service}/buckets/{bucket}", viewer, s.bucket},
 		{"POST", "/services/{service}/buckets/{bucket}/verdicts", actor, s.formVerdict},
-		{"POST", "/services/{service}/buckets/{bucket}/episodes", actor, s.formEpisode},
+		{"POST", "/services/{service}/buckets/{bucket}/episodes", actor, s.filled(s.formEpisode, s.shadow, page("/services/{service}/shadow"))},
 		{"GET", "/services/{service}/buckets/{bucket}/promote", viewer, s.promotion},
 		{"GET", "/services/{service}/buckets/{bucket}/promote.json", viewer, s.apiChecklist},
 		{"GET", "/services/{service}/buckets/{bucket}/promote.csv", viewer, s.checklistCSV},
-		{"POST", "/services/{service}/buckets/{bucket}/promote", actor, s.formPromote},
-		{"POST", "/services/{service}/buckets/{bucket}/demote", actor, s.formDemote},
+		{"POST", "/services/{service}/buckets/{bucket}/promote", actor, s.filled(s.formPromote, s.promotion, page("/services/{service}/buckets/{bucket}/promote"))},
+		{"POST", "/services/{service}/buckets/{bucket}/demote", actor, s.filled(s.formDemote, s.history, page("/services/{service}/history"))},
 		{"GET", "/services/{service}/history", viewer, s.history},
 		{"GET", "/services/{service}/history.json", viewer, s.apiHistory},
 		{"GET", "/services/{service}/history.csv", viewer, s.historyCSV},
-		{"POST", "/services/{service}/rollback", actor, s.formRollback},
+		{"POST", "/services/{service}/rollback", actor, s.filled(s.formRollback, s.history, s.rollbackPage)},
 		{"POST", "/services/{service}/pins/{pin}/lift", actor, s.formLiftPin},
-		{"POST", "/services/{service}/asks/{id}/answer", actor, s.formAnswer},
+		{"POST", "/services/{service}/asks/{id}/answer", actor, s.filled(s.formAnswer, s.service, page("/services/{service}"))},
 		{"GET", "/callers/{caller}", viewer, s.caller},
 		{"GET", "/why", viewer, s.why},
 		{"GET", "/why.json", viewer, s.apiWhy},
 		{"GET", "/why.csv", viewer, s.whyCSV},
-		{"POST", "/why", person, s.formAsk},
+		{"POST", "/why", person, s.filled(s.formAsk, s.why, askPage)},
 		{"GET", "/proposals", viewer, s.listOfProposals},
 		{"GET", "/proposals.json", viewer, s.apiProposals},
 		{"GET", "/proposals.csv", viewer, s.proposalsCSV},
 		{"GET", "/proposals/{id}", viewer, s.proposal},
 		{"POST", "/proposals/{id}/accept", actor, s.formAccept},
-		{"POST", "/proposals/{id}/reject", actor, s.formReject},
-		{"POST", "/proposals/{id}/edit", actor, s.formAmend},
+		{"POST", "/proposals/{id}/reject", actor, s.filled(s.formReject, s.proposal, page("/proposals/{id}"))},
+		{"POST", "/proposals/{id}/edit", actor, s.filled(s.formAmend, s.proposal, amendPage)},
 		{"GET", "/runs", viewer, s.runs},
 		{"GET", "/runs.json", viewer, s.apiRuns},
 		{"GET", "/runs.csv", viewer, s.runsCSV},
@@ -126,11 +128,11 @@ func (s *server) routes() []route {
 		{"GET", "/emergency", viewer, s.emergency},
 		{"GET", "/emergency.json", viewer, s.apiOverrides},
 		{"GET", "/emergency.csv", viewer, s.emergencyCSV},
-		{"POST", "/emergency", actor, s.formOverride},
+		{"POST", "/emergency", actor, s.filled(s.formOverride, s.emergency, page(ui.EmergencyForm))},
 		{"POST", "/emergency/{id}/extend", actor, s.formExtend},
 		{"POST", "/emergency/{id}/end", actor, s.formEnd},
 		{"POST", "/emergency/{id}/keep", actor, s.formKeep},
-		{"POST", "/switches/{switch}", actor, s.formSwitch},
+		{"POST", "/switches/{switch}", actor, s.filled(s.formSwitch, s.emergency, page("/emergency"))},
 
 		{"GET", "/api/openapi.json", viewer, s.openAPI},
 		{"GET", "/api/v1/services", viewer, s.apiServices},

@@ -81,7 +81,7 @@ func TestAnImportIsCommittedInShadowByWhoMay(t *testing.T) {
 		t.Errorf("a viewer: %d", w.Code)
 	}
 	form.Set("service", "checkout") // whose owners may act on it, not on wallet
-	if w := paste(h, "/import/commit", form, bearer); w.Code != http.StatusBadRequest {
+	if w := paste(h, "/import/commit", form, bearer); w.Code != http.StatusUnprocessableEntity {
 		t.Errorf("another service's name beside the text: %d", w.Code)
 	}
 	form.Set("service", "wallet")
@@ -114,7 +114,7 @@ func TestAnImportSaysWhereItsErrorsAre(t *testing.T) {
 		"shadow_mode in the wrong place": {strings.Replace(envoyFile, "unit: minute,", "unit: minute, shadow_mode: true,", 1), 422, "pasted:4:"},
 		"no YAML":                        {"a: [", 422, "pasted:1:"},
 		"hostile":                        {"domain: \"" + hostile[1] + "\"\n", 422, "&lt;/script&gt;"},
-		"nothing":                        {" \n", 400, "Paste a file"},
+		"nothing":                        {" \n", 422, "Paste a file"},
 		"a service with a policy":        {strings.Replace(envoyFile, "wallet", "checkout", 1), 200, "an import never replaces one"},
 		"2 MiB":                          {strings.Repeat("x", 2<<20), 413, "1048576 bytes"},
 		"a form of 4 MiB":                {strings.Repeat("x", 4<<20), 413, "3149824 bytes"},

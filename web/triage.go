@@ -167,10 +167,12 @@ func (t *triage) row(v *visit, name string, e rlc.Episode) ui.EpisodeRow {
 	row := episodeRow(v, name, e, rlc.Shadow, e.Bucket, e.Key)
 	row.Cause, row.Word = t.cause(e), t.word(v, e)
 	if v.may() {
-		row.Post = serviceURL(name) + "/buckets/" + segment(e.Bucket) + "/episodes"
+		// The address names the episode, too: its form is told from the others by it.
+		at := url.Values{"from": {e.From.UTC().Format(time.RFC3339)}}
 		if len(e.Key) > 0 {
-			row.Post += "?key=" + query(e.Key.String())
+			at.Set("key", e.Key.String())
 		}
+		row.Post = serviceURL(name) + "/buckets/" + segment(e.Bucket) + "/episodes?" + at.Encode()
 		_, row.Asleep = t.asleep[episodeID(e.Bucket, e.Key, e.From)]
 		row.FromRaw, row.UntilRaw = e.From.UTC().Format(time.RFC3339), e.Until.UTC().Format(time.RFC3339)
 	}

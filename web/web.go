@@ -183,6 +183,8 @@ type visit struct {
 	zone  *time.Location
 	theme string
 	gone  error // the page of a list that was asked for, where the list is shorter
+	// refused is why a form was not carried out that its page has to bring back.
+	refused *fault
 }
 
 func (v *visit) ctx() context.Context { return v.r.Context() }

@@ -8,6 +8,5 @@ type Amend struct {
 	Reason      string
 	Branch      string // the commit goes there
 	Preview     []Part // what the number would have done; nil before it is asked
-	Problem     string // why it cannot be committed as it is filled in
 	Post, Back  string
 }

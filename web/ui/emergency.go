@@ -1,5 +1,8 @@
 package ui
 
+// EmergencyForm is where the form of a new override is sent.
+const EmergencyForm = "/emergency"
+
 // Emergency is the page /emergency.
 type Emergency struct {
 	SignIn        string // "" where the viewer may act

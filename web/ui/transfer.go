@@ -1,5 +1,11 @@
 package ui
 
+// Where the two forms of an import are sent: to look at a file, and to commit it.
+const (
+	ImportPreview = "/import"
+	ImportCommit  = "/import/commit"
+)
+
 // Import is the page /import.
 type Import struct {
 	Most     string // kibibytes that a file may have

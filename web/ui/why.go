@@ -1,5 +1,8 @@
 package ui
 
+// AskAction is where a request for more is sent.
+const AskAction = "/why"
+
 // Why is the page /why.
 type Why struct {
 	Services []string
