@@ -299,6 +299,18 @@ type Proposal struct {
 	Changes []Change  // those that move
 }
 
+// RunsNumbers is what Holds says of a proposal that nobody has committed to.
+const RunsNumbers = "run"
+
+// Holds names what would be accepted: RunsNumbers, which stay the same however often
+// the branch is rebuilt, or the newest commit of a person.
+func (p *Proposal) Holds() string {
+	if p.Human {
+		return p.Commit
+	}
+	return RunsNumbers
+}
+
 // ProposalFilter narrows a list of proposals. The zero value is all of them.
 type ProposalFilter struct {
 	State   ProposalState // Open includes Pending; "" for all

@@ -315,6 +315,11 @@ func TestBadInputIsRefusedWithAClearText(t *testing.T) {
 		{"GET", "/v1/check?caller=x", "", 400, "service is missing"},
 		{"GET", "/v1/check?service=s&caller=x&caller=y", "", 400, `"caller" is given 2 times`},
 		{"GET", "/v1/check?service=s&cost=many", "", 400, "cost must be a whole number"},
+		{"GET", "/v1/check?service=checkout&caller=%zz", "", 400, "the query cannot be read"},
+		{"GET", "/v1/check?service=checkout&caller=a;b", "", 400, "the query cannot be read"},
+		{"GET", "/v1/explain?service=checkout&caller=a%", "", 400, "the query cannot be read"},
+		{"GET", "/v1/top?service=checkout&bucket=%g1", "", 400, "the query cannot be read"},
+		{"GET", "/v1/config?service=a;b", "", 400, "the query cannot be read"},
 		{"GET", "/v1/explain", "", 400, "service is missing"},
 		{"GET", "/v1/config?service=nobody", "", 404, "no policy for service"},
 	} {

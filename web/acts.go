@@ -30,7 +30,9 @@ const (
 // --- by form, from a page
 
 func (s *server) formAccept(v *visit) error {
-	if err := s.Acts.Accept(v.ctx(), v.r.PathValue("id"), v.who.name); err != nil {
+	// A form that does not say what its page showed showed the run's numbers.
+	seen := cmp.Or(v.r.PostFormValue("seen"), rlc.RunsNumbers)
+	if err := s.Acts.Accept(v.ctx(), v.r.PathValue("id"), seen, v.who.name); err != nil {
 		return err
 	}
 	return v.back(proposalURL(v.r.PathValue("id")), "accepted")
@@ -121,7 +123,15 @@ func reasonOf(text, needs string) (string, error) {
 // --- by JSON
 
 func (s *server) apiAccept(v *visit) error {
-	if err := s.Acts.Accept(v.ctx(), v.r.PathValue("id"), v.who.name); err != nil {
+	var in struct {
+		Commit string `json:"commit"`
+	}
+	if v.r.ContentLength != 0 {
+		if err := read(v, &in); err != nil {
+			return err
+		}
+	}
+	if err := s.Acts.Accept(v.ctx(), v.r.PathValue("id"), in.Commit, v.who.name); err != nil {
 		return err
 	}
 	return s.apiProposal(v)

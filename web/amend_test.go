@@ -3,9 +3,11 @@ package web_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -149,6 +151,51 @@ func TestANumberThatMeansNothingIsRefused(t *testing.T) {
 	}
 }
 
+// What is accepted is what was shown: where somebody changed a number after a page or
+// an answer was read, its accepting is a conflict that changes nothing.
+func TestWhatWasChangedSinceItWasShownIsNotAccepted(t *testing.T) {
+	seen := regexp.MustCompile(`name="seen" value="([^"]*)"`)
+	for _, api := range []bool{false, true} {
+		f := newFixture(t)
+		h := f.handler(t)
+		shown := func() string {
+			if api {
+				return fmt.Sprint(body(t, get(h, "/api/v1"+editing), 200)["commit"])
+			}
+			m := seen.FindStringSubmatch(request(h, "GET", editing, "", bearer).Body.String())
+			if m == nil {
+				t.Fatal("the page does not say what it shows")
+			}
+			return m[1]
+		}
+		accept := func(what string) *httptest.ResponseRecorder {
+			if api {
+				return post(h, "/api/v1"+editing+"/accept", `{"commit":"`+what+`"}`, bearer)
+			}
+			return formed(h, editing+"/accept", url.Values{"seen": {what}})
+		}
+		before := shown()
+		if w := formed(h, editing+"/edit", url.Values{"edit": {"callers/caller=search"}, "rate": {"5"}, "reason": {"a sale"}}); w.Code != http.StatusSeeOther {
+			t.Fatalf("edited: %d %s", w.Code, w.Body)
+		}
+		if w := accept(before); w.Code != http.StatusConflict {
+			t.Errorf("api %v: what was shown before it was edited: %d, want 409", api, w.Code)
+		}
+		if p, err := f.db.ProposalByID(t.Context(), strings.TrimPrefix(editing, "/proposals/")); err != nil || p.State != rlc.Open {
+			t.Errorf("api %v: then it is %s, %v; want it open", api, p.State, err)
+		}
+		if w := accept(shown()); w.Code >= 400 {
+			t.Errorf("api %v: what is shown now: %d %s", api, w.Code, w.Body)
+		}
+	}
+	f := newFixture(t)
+	h := f.handler(t)
+	formed(h, editing+"/edit", url.Values{"edit": {"callers/caller=search"}, "rate": {"5"}, "reason": {"a sale"}})
+	if w := formed(h, editing+"/accept", nil); w.Code != http.StatusConflict {
+		t.Errorf("a form that does not say what it showed: %d, want 409", w.Code)
+	}
+}
+
 // Four eyes: who changed a number is not the one who accepts it.
 func TestWhoEditedDoesNotAcceptWhereFourEyesAreAsked(t *testing.T) {
 	for eyes, want := range map[bool]int{false: http.StatusSeeOther, true: http.StatusForbidden} {
@@ -157,10 +204,11 @@ func TestWhoEditedDoesNotAcceptWhereFourEyesAreAsked(t *testing.T) {
 		if w := request(h, "POST", editing+"/edit", form, as("sue", "sre")); w.Code != http.StatusSeeOther {
 			t.Fatalf("edited: %d %s", w.Code, w.Body)
 		}
-		if w := request(h, "POST", editing+"/accept", "", as("sue", "sre")); w.Code != want {
+		seen := url.Values{"seen": {"0badcafe"}}.Encode()
+		if w := request(h, "POST", editing+"/accept", seen, as("sue", "sre")); w.Code != want {
 			t.Errorf("four eyes %v, by who edited: %d, want %d", eyes, w.Code, want)
 		}
-		if w := request(h, "POST", editing+"/accept", "", as("tom", "sre")); eyes && w.Code != http.StatusSeeOther {
+		if w := request(h, "POST", editing+"/accept", seen, as("tom", "sre")); eyes && w.Code != http.StatusSeeOther {
 			t.Errorf("four eyes, by somebody else: %d", w.Code)
 		}
 	}

@@ -492,7 +492,14 @@ func (f *fixture) decide(ctx context.Context, id string, state rlc.ProposalState
 	return f.db.SetProposal(ctx, p, nil)
 }
 
-func (f *fixture) Accept(ctx context.Context, id, who string) error {
+func (f *fixture) Accept(ctx context.Context, id, seen, who string) error {
+	p, err := f.db.ProposalByID(ctx, id)
+	if err != nil {
+		return err
+	}
+	if seen != "" && seen != p.Holds() && seen != p.Commit {
+		return fmt.Errorf("%w: it holds %s", rlc.ErrConflict, p.Holds())
+	}
 	f.did("accept %s by %s", id, who)
 	return f.decide(ctx, id, rlc.Accepted, who, "")
 }

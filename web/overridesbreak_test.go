@@ -11,7 +11,7 @@ func TestOnlyTheWordTruePreviewsAndNothingElseBecomesAnAct(t *testing.T) {
 	f := newFixture(t)
 	h := f.handler(t)
 	in := `{"service":"checkout","action":"block","ttl_seconds":60,"reason":"x"}`
-	for _, query := range []string{"preview=1", "preview=", "preview=True", "preview=true&preview=false", "Preview=true", "dry_run=true"} {
+	for _, query := range []string{"preview=1", "preview=", "preview=True", "preview=true&preview=false", "preview=true;x", "preview=%zz", "Preview=true", "dry_run=true"} {
 		if w := post(h, "/api/v1/overrides?"+query, in, bearer); w.Code != http.StatusBadRequest {
 			t.Errorf("%s: %d %s", query, w.Code, w.Body)
 		}

@@ -69,7 +69,7 @@ func (s *server) proposal(v *visit) error {
 	up, down, fresh := moves(changes)
 	view := ui.Proposal{
 		ID: p.ID, State: string(p.State), Waits: p.State == rlc.Open, CanAct: v.who.role == actor,
-		Accept: proposalURL(p.ID) + "/accept", Reject: proposalURL(p.ID) + "/reject", SignIn: "/login?next=" + query(proposalURL(p.ID)),
+		Accept: proposalURL(p.ID) + "/accept", Seen: p.Holds(), Reject: proposalURL(p.ID) + "/reject", SignIn: "/login?next=" + query(proposalURL(p.ID)),
 		Head: ui.Head{Parent: ui.Link{Text: p.Service, URL: serviceURL(p.Service)}, Title: plural(len(changes), "quota", "quotas") + " " + movesText(up, down, fresh), Chips: []ui.Chip{stateChip(p.State)}},
 		Path: quotafile.QuotasPath(p.Service), Diff: diff(p.Service, changes, before),
 		Command: command("rlc plan --service", p.Service, "--now", runNow(changes, p)),

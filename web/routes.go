@@ -203,6 +203,10 @@ func (s *server) serve(route route) http.Handler {
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, limit)
 		v.r = r
+		if r.Context().Value(unreadable{}) != nil {
+			s.fail(v, invalid("The address cannot be read: after the ? a %% stands before two hexadecimal digits, and a semicolon is written %%3B."))
+			return
+		}
 		if err := s.allow(v, route); err != nil {
 			s.fail(v, err)
 			return

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"slices"
@@ -12,10 +13,17 @@ import (
 // among them (api_key, say): /why would answer for another request.
 var secrets = []string{"token", "access_token", "password", "secret"}
 
+// unreadable marks a request whose query was not read to its end: what cannot be read
+// is left out, and a preview without its parameter would be an act.
+type unreadable struct{}
+
 // unsecret takes parameters that hold secrets out of a request's query before
 // any page sees it: what a page links to, repeats in a form or sends on to the
 // sign-in then cannot hold them.
 func unsecret(r *http.Request) *http.Request {
+	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
+		r = r.WithContext(context.WithValue(r.Context(), unreadable{}, true))
+	}
 	query, next := withoutSecrets(r.URL.RawQuery), r.Referer()
 	if query == r.URL.RawQuery && !strings.Contains(next, "?") {
 		return r

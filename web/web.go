@@ -60,7 +60,9 @@ type History interface {
 // Acts are everything that changes something. Plan changes nothing; it is here
 // because it computes what Run would do.
 type Acts interface {
-	Accept(ctx context.Context, proposalID, actor string) error
+	// Accept merges a proposal that still holds what was seen, as Proposal.Holds or
+	// its commit; else it is rlc.ErrConflict. "" is whatever it holds.
+	Accept(ctx context.Context, proposalID, seen, actor string) error
 	Reject(ctx context.Context, proposalID, actor, reason string) error
 	Run(ctx context.Context, ask planner.Ask) (rlc.Run, error)
 	Plan(ctx context.Context, ask planner.Ask) (rlc.Run, []rlc.Change, error)

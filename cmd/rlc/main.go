@@ -9,9 +9,12 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/internal/app"
@@ -135,10 +138,33 @@ func wrapArgs(c *cobra.Command) {
 	}
 }
 
-// fromEnvironment lets RLC_<FLAG> stand in for a flag that was not given.
+// narrowing are the flags that stand for all where they are left out.
+var narrowing = []string{"bucket", "caller", "from", "key", "match", "now", "procedure", "service", "services", "to", "until", "zone"}
+
+// emptied refuses a narrowing flag that is given with nothing in it, as a script does
+// with a variable that is not set: what was meant for one would be done to all.
+func emptied(c *cobra.Command) error {
+	for _, name := range narrowing {
+		f := c.Flags().Lookup(name)
+		if f == nil || !f.Changed {
+			continue
+		}
+		values := []string{f.Value.String()}
+		if many, ok := f.Value.(pflag.SliceValue); ok {
+			values = many.GetSlice()
+		}
+		if len(values) == 0 || slices.ContainsFunc(values, func(v string) bool { return strings.TrimSpace(v) == "" }) {
+			return fmt.Errorf("--%s is empty, which is not the same as all; give it a value, or leave the flag out", name)
+		}
+	}
+	return nil
+}
+
+// fromEnvironment lets RLC_<FLAG> stand in for a flag that was not given, and refuses
+// those that were given empty.
 func fromEnvironment(c *cobra.Command) {
 	c.PreRunE = func(c *cobra.Command, _ []string) error {
-		var bad error
+		bad := emptied(c)
 		for _, name := range commandVariables {
 			f := c.Flags().Lookup(name)
 			if f == nil || f.Changed {

@@ -38,6 +38,9 @@ func matchOf(c *cobra.Command) (map[string][]string, error) {
 		if !ok || name == "" || value == "" {
 			return nil, exit{exitInvalid, fmt.Errorf("--match %q: want name=value, name=prefix* or name=a,b", pair)}
 		}
+		if _, twice := match[name]; twice {
+			return nil, exit{exitInvalid, fmt.Errorf("%s is given twice: one request has one; write --match %s=a,b for either of two", name, name)}
+		}
 		match[name] = strings.Split(value, ",")
 	}
 	return match, nil
@@ -65,6 +68,12 @@ func overrideOf(c *cobra.Command, service string) (map[string]any, error) {
 		return nil, exit{exitInvalid, fmt.Errorf("say one of --rate, --drop, --block and --lift")}
 	}
 	action := chosen[0]
+	if f := c.Flags().Lookup(action); f.Value.String() == "false" {
+		return nil, exit{exitInvalid, fmt.Errorf("--%s=false does nothing; say one of --rate, --drop, --block and --lift", action)}
+	}
+	if action != "rate" && c.Flags().Changed("burst") {
+		return nil, exit{exitInvalid, fmt.Errorf("--burst stands beside --rate, not beside --%s", action)}
+	}
 	switch action {
 	case "rate":
 		rate, _ := c.Flags().GetFloat64("rate")

@@ -54,6 +54,11 @@ func TestThrottleRefusesNumbersOutOfRange(t *testing.T) {
 		{"--drop=+Inf", "--drop +Inf is outside 0 to 0.999"},
 		{"--drop=-0.1", "--drop -0.1 is outside 0 to 0.999"},
 		{"--drop=2", "--drop 2 is outside 0 to 0.999"},
+		{"--block=false", "--block=false does nothing; say one of --rate, --drop, --block and --lift"},
+		{"--lift=false", "--lift=false does nothing; say one of --rate, --drop, --block and --lift"},
+		{"--drop=0.5 --burst=9", "--burst stands beside --rate, not beside --drop"},
+		{"--block --match=caller=a --match=caller=b", "caller is given twice: one request has one; write --match caller=a,b for either of two"},
+		{"--block --caller=a --match=caller=b", "caller is given twice: one request has one; write --match caller=a,b for either of two"},
 	} {
 		command := throttleCommand()
 		command.SetArgs(append([]string{"geo", "--ttl=1m", "--reason=INC-1", "--server=http://127.0.0.1:1"}, strings.Fields(c.flags)...))
@@ -62,5 +67,35 @@ func TestThrottleRefusesNumbersOutOfRange(t *testing.T) {
 		if err := command.Execute(); !errors.As(err, &e) || e.code != exitInvalid || e.err.Error() != c.want {
 			t.Errorf("%s: %v, want exit code %d with %q", c.flags, err, exitInvalid, c.want)
 		}
+	}
+}
+
+// A script's variable that is not set leaves a flag empty: then nothing is done to all
+// callers or all services in place of one.
+func TestAnEmptyFlagIsNotAll(t *testing.T) {
+	asked := false
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked = true
+		w.WriteHeader(http.StatusTeapot)
+	}))
+	defer s.Close()
+	for _, line := range []string{
+		"throttle geo --block --ttl=1m --reason=INC-1 --caller=",
+		"throttle geo --block --ttl=1m --reason=INC-1 --procedure=",
+		"throttle geo --block --ttl=1m --reason=INC-1 --match=",
+		"run --service=", "run --now=", "plan --service=", "why geo --caller=",
+		"token create ci --role=owner --services=", "promote geo callers --zone=",
+		"rollback geo --reason=x --to=",
+	} {
+		root := command()
+		root.SetArgs(append(strings.Fields(line), "--server="+s.URL, "--token=t0ken"))
+		err := root.ExecuteContext(t.Context())
+		var e exit
+		if !errors.As(err, &e) || e.code != exitInvalid || !strings.Contains(err.Error(), "is empty, which is not the same as all") {
+			t.Errorf("%s: %v, want an empty flag refused", line, err)
+		}
+	}
+	if asked {
+		t.Error("the server was asked")
 	}
 }

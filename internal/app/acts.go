@@ -15,11 +15,16 @@ import (
 
 // Accept merges a proposal as actor's act: the base branch moves, then the
 // records say so with an audit row in the same transaction. A crash between
-// the two is mended by the follower, which finds the content on the base.
-func (a *App) Accept(ctx context.Context, id, actor string) error {
+// the two is mended by the follower, which finds the content on the base. seen is
+// what actor was shown, as Proposal.Holds or its commit; where the proposal holds
+// something else by now it is rlc.ErrConflict. "" accepts what it holds.
+func (a *App) Accept(ctx context.Context, id, seen, actor string) error {
 	p, err := a.decidable(ctx, id)
 	if err != nil {
 		return err
+	}
+	if seen != "" && seen != p.Holds() && seen != p.Commit {
+		return fmt.Errorf("%w: somebody changed what proposal %s holds after it was shown", rlc.ErrConflict, id)
 	}
 	defer a.deciding.by(id)()
 	if _, err := a.Repo.Accept(ctx, p, actor); err != nil {

@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"errors"
 	"reflect"
 	"slices"
 	"strings"
@@ -45,7 +46,12 @@ func TestANumberThatAPersonSetsIsWhatIsAccepted(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("as the branch holds it\n%+v, %v; want\n%+v", got, err, want)
 	}
-	if err := a.Accept(t.Context(), p.ID, "erin"); err != nil {
+	for _, seen := range []string{p.Holds(), p.Commit} {
+		if err := a.Accept(t.Context(), p.ID, seen, "erin"); !errors.Is(err, rlc.ErrConflict) {
+			t.Errorf("accepting what was shown before: %v, want a conflict", err)
+		}
+	}
+	if err := a.Accept(t.Context(), p.ID, now.Holds(), "erin"); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the number is desired", func() bool {

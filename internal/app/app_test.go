@@ -143,7 +143,7 @@ func openProposals(t *testing.T, a *app.App, service string) []rlc.Proposal {
 func acceptAll(t *testing.T, a *app.App) {
 	t.Helper()
 	for _, p := range openProposals(t, a, "") {
-		if err := a.Accept(t.Context(), p.ID, "dana"); err != nil {
+		if err := a.Accept(t.Context(), p.ID, "", "dana"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -406,7 +406,7 @@ func TestAProposalIsAnsweredOnce(t *testing.T) {
 	if err := a.Reject(t.Context(), ps[0].ID, "dana", "not this week"); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.Accept(t.Context(), ps[0].ID, "dana"); !errors.Is(err, rlc.ErrConflict) {
+	if err := a.Accept(t.Context(), ps[0].ID, "", "dana"); !errors.Is(err, rlc.ErrConflict) {
 		t.Errorf("accept after reject: %v", err)
 	}
 	entries, _, err := a.Records.Audit(t.Context(), rlc.Page{})

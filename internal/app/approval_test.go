@@ -55,7 +55,7 @@ func TestADecisionThatWasCutShortIsRecordedOnceOrNotAtAll(t *testing.T) {
 	if err := os.Chmod(hook, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.Accept(t.Context(), checkout.ID, "dana"); err == nil || !strings.Contains(err.Error(), "not now") {
+	if err := a.Accept(t.Context(), checkout.ID, "", "dana"); err == nil || !strings.Contains(err.Error(), "not now") {
 		t.Errorf("accepted against the hook: %v", err)
 	}
 	if err := a.Reject(t.Context(), search.ID, "dana", "too high"); err == nil || !strings.Contains(err.Error(), "not now") {
@@ -83,7 +83,7 @@ func TestADecisionThatWasCutShortIsRecordedOnceOrNotAtAll(t *testing.T) {
 	for id, row := range want {
 		eventually(t, row, func() bool { return strings.Join(decisions(t, a, id), ", ") == row })
 	}
-	if err := a.Accept(t.Context(), checkout.ID, "eve"); err == nil {
+	if err := a.Accept(t.Context(), checkout.ID, "", "eve"); err == nil {
 		t.Error("accepted twice")
 	}
 	for id, row := range want {

@@ -127,7 +127,7 @@ func acceptNext(t *testing.T, a *app.App, service string) {
 		all := openProposals(t, a, service)
 		return len(all) == 1 && all[0].State == rlc.Open
 	})
-	if err := a.Accept(t.Context(), openProposals(t, a, service)[0].ID, "dana"); err != nil {
+	if err := a.Accept(t.Context(), openProposals(t, a, service)[0].ID, "", "dana"); err != nil {
 		t.Fatal(err)
 	}
 }

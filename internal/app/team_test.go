@@ -37,7 +37,7 @@ func TestATeamsServicesShareAReviewOnTheForge(t *testing.T) {
 
 	// One accepted on the page leaves the other in the review.
 	first, rest := up[0], up[1]
-	if err := a.Accept(t.Context(), first.ID, "dana"); err != nil {
+	if err := a.Accept(t.Context(), first.ID, "", "dana"); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the review holds the other one alone", func() bool {

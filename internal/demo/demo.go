@@ -203,7 +203,7 @@ func prepare(ctx context.Context, a *app.App, say func(string, ...any), live fun
 			return err
 		}
 		for _, p := range open {
-			if err := a.Accept(ctx, p.ID, "demo"); err != nil {
+			if err := a.Accept(ctx, p.ID, "", "demo"); err != nil {
 				return err
 			}
 		}

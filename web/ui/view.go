@@ -426,6 +426,7 @@ type Proposal struct {
 	CanAct   bool   // it waits, and the viewer has signed in
 	Waits    bool
 	Accept   string
+	Seen     string // what is accepted, as the page shows it
 	Reject   string
 	SignIn   string
 	Steps    []Choice
