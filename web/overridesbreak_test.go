@@ -40,7 +40,7 @@ func TestAPreviewRefusesWhatTheActWouldRefuse(t *testing.T) {
 		values.Set("service", "checkout")
 		values.Set("ttl", "30m")
 		values.Set("reason", "x")
-		if w := get(h, "/emergency?"+values.Encode()); w.Code != http.StatusBadRequest || strings.Contains(w.Body.String(), "req/s") {
+		if w := get(h, "/emergency?"+values.Encode()); w.Code != http.StatusUnprocessableEntity || strings.Contains(w.Body.String(), "would drop") {
 			t.Errorf("%v: %d", values, w.Code)
 		}
 	}
