@@ -73,7 +73,11 @@ func (s *server) keysPage(v *visit, t *truth, name string, rows []row, seen coun
 		return err
 	}
 	age := s.counting(v, t.name)
-	view := ui.Bucket{Head: s.bucketHead(t, &rows[0]), Recalculate: runsURL(t.name), Columns: quotaColumns(v, by, desc, age.label), Drops: "Drops " + age.label, KeysPager: v.pager(page, len(cut(rows, page)), len(rows))}
+	all := row{bucket: rows[0].bucket, name: rows[0].name, mode: rows[0].mode}
+	if all.bucket != nil {
+		all.mode = all.bucket.Mode
+	}
+	view := ui.Bucket{Head: s.bucketHead(t, &all), Recalculate: runsURL(t.name), Columns: quotaColumns(v, by, desc, age.label), Drops: "Drops " + age.label, KeysPager: v.pager(page, len(cut(rows, page)), len(rows))}
 	view.Head.Title, view.Verdict = name, t.invalid()
 	for _, r := range cut(rows, page) {
 		view.Keys = append(view.Keys, quotaRow(t, &r, seen))
@@ -106,6 +110,9 @@ func (s *server) bucketHead(t *truth, r *row) ui.Head {
 	}
 	for a, value := range sortedMap(r.key) {
 		match = append(match, a+" is "+value)
+	}
+	if len(r.key) == 0 && len(r.bucket.Each) > 0 {
+		match = append(match, "counts each "+strings.Join(r.bucket.Each, ", ")+" by itself")
 	}
 	if len(match) == 0 {
 		match = []string{"any request"}

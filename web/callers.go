@@ -4,12 +4,15 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/enforcer/match"
 	"github.com/openrlc/rlc/web/ui"
 )
 
@@ -22,6 +25,7 @@ type limitOn struct {
 	row     row
 	count   rlc.Count
 	counted bool // the counters could be read, and somebody counts
+	shared  bool // it counts other callers' requests in the same counter
 	age     counting
 	owners  string
 
@@ -29,8 +33,10 @@ type limitOn struct {
 	episodes int
 }
 
-// limitsOn finds the quotas that are of one caller, by the configuration alone:
-// those whose key names it, and buckets that match it only. Sorted by service.
+// limitsOn finds the limits that say something of one caller, by the configuration
+// alone: quotas whose key names it, and those of buckets whose match picks it out, by
+// name, in a list or by a prefix, unless another bucket counts its requests in their
+// place. Sorted by service.
 func (s *server) limitsOn(v *visit, caller string) []limitOn {
 	_, desired := s.Truths.Desired()
 	if desired == nil {
@@ -46,17 +52,28 @@ func (s *server) limitsOn(v *visit, caller string) []limitOn {
 		add := func(bucket string, key rlc.Key) {
 			if id := rlc.QuotaID(bucket, key); !has[id] {
 				has[id] = true
-				out = append(out, limitOn{service: svc.Name, row: row{name: bucket, key: key}, owners: owners})
+				b := svc.Bucket(bucket)
+				out = append(out, limitOn{service: svc.Name, row: row{name: bucket, key: key}, owners: owners, shared: b != nil && key["caller"] == "" && !only(b, caller)})
 			}
+		}
+		var counts map[string]bool
+		picked := func(b *rlc.Bucket) bool {
+			if only(b, caller) || !singles(b, caller) {
+				return only(b, caller)
+			}
+			if counts == nil {
+				counts = countedBy(svc, caller)
+			}
+			return counts[b.Name]
 		}
 		for _, q := range desired.Quotas[svc.Name] {
 			b := svc.Bucket(q.Bucket)
-			if q.Key["caller"] == caller || b != nil && only(b, caller) {
+			if q.Key["caller"] == caller || b != nil && q.Key["caller"] == "" && picked(b) {
 				add(q.Bucket, q.Key)
 			}
 		}
 		for i := range svc.Buckets {
-			if b := &svc.Buckets[i]; only(b, caller) && len(b.Each) == 0 {
+			if b := &svc.Buckets[i]; len(b.Each) == 0 && picked(b) {
 				add(b.Name, nil)
 			}
 		}
@@ -64,6 +81,73 @@ func (s *server) limitsOn(v *visit, caller string) []limitOn {
 	slices.SortStableFunc(out, func(a, b limitOn) int {
 		return cmpOr(strings.Compare(a.service, b.service), strings.Compare(a.row.id(), b.row.id()))
 	})
+	return out
+}
+
+// singles reports whether a bucket's match picks out some callers, this one among them.
+func singles(b *rlc.Bucket, caller string) bool {
+	p, ok := b.Match["caller"]
+	return ok && (p.Kind == rlc.Exact || p.Kind == rlc.Prefix) && fits(p, caller)
+}
+
+// countedBy are the buckets of a service that pick out a caller and count some of its
+// requests: of those that fit them, each by a request that it describes, the matcher
+// that enforcers use says which counts it.
+func countedBy(svc *rlc.Service, caller string) map[string]bool {
+	out := map[string]bool{}
+	m, _ := match.Compile(svc)
+	if m == nil {
+		return out
+	}
+	for i := range svc.Buckets {
+		b := &svc.Buckets[i]
+		if !singles(b, caller) {
+			continue
+		}
+		for _, attrs := range described(b, caller) {
+			res := m.Match(attrs)
+			counts := res.Quota.Bucket == i
+			for _, c := range res.Caps {
+				counts = counts || c.Bucket == i
+			}
+			out[b.Name] = out[b.Name] || counts
+		}
+	}
+	return out
+}
+
+// described are requests of a caller that a bucket's match describes: one for each
+// value of a list.
+func described(b *rlc.Bucket, caller string) []rlc.Attributes {
+	out := []rlc.Attributes{{"caller": caller}}
+	for name, p := range sortedMap(b.Match) {
+		if name == "caller" || p.Kind == rlc.Absent {
+			continue
+		}
+		values := p.Values
+		switch p.Kind {
+		case rlc.Present:
+			values = []string{"any"}
+		case rlc.Prefix:
+			values = []string{p.Values[0] + "any"}
+		}
+		var more []rlc.Attributes
+		for _, attrs := range out {
+			for _, value := range values[:min(len(values), 20)] {
+				one := maps.Clone(attrs)
+				one[name] = value
+				more = append(more, one)
+			}
+		}
+		out = more[:min(len(more), 200)]
+	}
+	for _, name := range b.Each {
+		for _, attrs := range out {
+			if attrs[name] == "" {
+				attrs[name] = "any"
+			}
+		}
+	}
 	return out
 }
 
@@ -203,7 +287,7 @@ func (s *server) caller(v *visit) error {
 	view.Verdict, view.Tiles = callerVerdict(name, shown, len(all), age, func(x *limitOn) []ui.Part { return s.stoodFor(v, x.service, &x.row) })
 	view.Verdict = append(s.overrideSays(v, over), view.Verdict...)
 	if len(all) == 0 {
-		view.Empty = &ui.Empty{Title: "No limit names " + name, Reason: "No quota has it as its key, and no bucket matches it alone. A bucket for all callers may still count its requests.", Query: "rlc why SERVICE --caller " + name, Fix: ui.Link{Text: "Explain a request", URL: "/why?caller=" + query(name)}}
+		view.Empty = &ui.Empty{Title: "No limit picks out " + name, Reason: "No quota has it as its key, and no bucket's match picks it out, by name, in a list or by a prefix. A bucket for all callers may still count its requests.", Query: "rlc why SERVICE --caller " + name, Fix: ui.Link{Text: "Explain a request", URL: "/why?caller=" + query(name)}}
 	}
 	if skipped > 0 {
 		view.Note = "The counters of " + plural(skipped, "more service", "more services") + " were not read for this page; show fewer rows with per_page."
@@ -230,6 +314,9 @@ func callerCells(v *visit, x *limitOn, caller string, age counting) []ui.Cell {
 	} else if x.row.inForce() == nil {
 		cells[9].Text = "not replayed"
 	}
+	if x.since.IsZero() && x.row.inForce() != nil && x.counted && x.count.Drops+x.count.VirtualDrops >= 0.5 {
+		cells[9] = ui.Cell{Text: "none replayed"}
+	}
 	if x.count.Drops >= 0.5 {
 		cells[5].Kind = "bad"
 	}
@@ -238,6 +325,9 @@ func callerCells(v *visit, x *limitOn, caller string, age counting) []ui.Cell {
 	}
 	if x.age.label != age.label && x.counted {
 		cells[4].Text += ", " + x.age.text
+	}
+	if x.shared {
+		cells[4].Text += ", with other callers"
 	}
 	if !x.counted {
 		for i := 4; i <= 6; i++ {
@@ -284,11 +374,11 @@ func callerVerdict(name string, shown []limitOn, total int, age counting, stood 
 	var sum rlc.Count
 	var worst *limitOn
 	services := map[string]bool{}
-	known := false
+	known, shared := false, false
 	for i := range shown {
 		x := &shown[i]
 		services[x.service] = true
-		known = known || x.counted
+		known, shared = known || x.counted, shared || x.shared
 		sum.Offered += x.count.Offered
 		sum.Drops += x.count.Drops
 		sum.VirtualDrops += x.count.VirtualDrops
@@ -296,14 +386,17 @@ func callerVerdict(name string, shown []limitOn, total int, age counting, stood 
 			worst = x
 		}
 	}
-	where := ""
+	where, others := "", ""
 	if len(shown) < total {
 		where = ", on this page"
 	}
+	if shared {
+		others = ", other callers' among them"
+	}
 	tiles := []ui.Tile{
-		{Label: "Offered", Figure: count(sum.Offered), From: "requests " + age.text + ", by the limits below" + where},
-		{Label: "Refused", Figure: percent(share(sum.Drops, sum.Offered)), From: count(sum.Drops) + " requests " + age.text},
-		{Label: "Would have been", Figure: percent(share(sum.VirtualDrops, sum.Offered)), From: count(sum.VirtualDrops) + " requests " + age.text + ", in shadow"},
+		{Label: "Offered", Figure: count(sum.Offered), From: "requests " + age.text + ", by the limits below" + where + others},
+		{Label: "Refused", Figure: percent(share(sum.Drops, sum.Offered)), From: count(sum.Drops) + " requests " + age.text + others},
+		{Label: "Would have been", Figure: percent(share(sum.VirtualDrops, sum.Offered)), From: count(sum.VirtualDrops) + " requests " + age.text + ", in shadow" + others},
 		{Label: "Limits", Figure: count(float64(total)), From: "of " + plural(len(services), "service", "services") + where},
 	}
 	if sum.Drops >= 0.5 {
@@ -311,7 +404,7 @@ func callerVerdict(name string, shown []limitOn, total int, age counting, stood 
 	}
 	switch {
 	case total == 0:
-		return []ui.Part{{Text: "No limit is on " + name + " by name."}}, nil
+		return []ui.Part{{Text: "No limit picks out " + name + "."}}, nil
 	case !known:
 		why := "the enforcers' counters cannot be read"
 		if age.none {
@@ -323,6 +416,9 @@ func callerVerdict(name string, shown []limitOn, total int, age counting, stood 
 		return []ui.Part{{Text: "What was refused of " + name + " is unknown: " + why + "."}}, tiles
 	case worst != nil:
 		say := []ui.Part{{Text: worst.service + " refused "}, {Text: percent(share(worst.count.Drops, worst.count.Offered)), Bold: true}, {Text: " of what " + name + " sent " + age.text + ", by "}}
+		if worst.shared {
+			say[2].Text = " of what " + name + " and the other callers of the same counter sent " + age.text + ", by "
+		}
 		quota, by := ui.Part{Text: quotaName(worst.row.name, worst.row.key), URL: whyURL(worst, name)}, stood(worst)
 		switch {
 		case worst.row.mode != rlc.Shadow && by != nil:
@@ -336,6 +432,8 @@ func callerVerdict(name string, shown []limitOn, total int, age counting, stood 
 			say = append(say, quota, ui.Part{Text: "."})
 		}
 		return append(say, ui.Part{Text: rises(&worst.row)}), tiles
+	case sum.VirtualDrops >= 0.5 && shared:
+		return []ui.Part{{Text: "Nothing of " + name + " was refused " + age.text + "; enforced, "}, {Text: percent(share(sum.VirtualDrops, sum.Offered)), Bold: true}, {Text: " of what these limits count would have been."}}, tiles
 	case sum.VirtualDrops >= 0.5:
 		return []ui.Part{{Text: "Nothing of " + name + " was refused " + age.text + "; enforced, "}, {Text: percent(share(sum.VirtualDrops, sum.Offered)), Bold: true}, {Text: " of it would have been."}}, tiles
 	}
@@ -356,6 +454,7 @@ func (s *server) answerCaller(v *visit, name string, all []limitOn, over []rlc.O
 		x := &all[i]
 		o := rowJSON(&x.row)
 		o["service"], o["owners"], o["since"], o["episodes"], o["counted_since"] = x.service, x.owners, timeJSON(x.since), x.episodes, timeJSON(x.age.since)
+		o["shared"] = x.shared
 		o["offered_24h"], o["drops_24h"], o["virtual_drops_24h"], o["override"] = nil, nil, nil, nil
 		if d := s.decider(over, x, name); d != nil {
 			o["override"] = d.ID
@@ -372,7 +471,7 @@ func (s *server) callerCSV(v *visit, name string, all []limitOn, over []rlc.Over
 	var rows [][]string
 	for i := range all {
 		x := &all[i]
-		row := []string{x.service, x.row.name, x.row.key.String(), string(x.row.mode), "", "", "", "", x.owners, stamp(x.since), ""}
+		row := []string{x.service, x.row.name, x.row.key.String(), string(x.row.mode), "", "", "", "", x.owners, stamp(x.since), strconv.FormatBool(x.shared), ""}
 		if l := x.row.force(); l != nil {
 			row[4] = float(float64(l.Rate))
 		}
@@ -380,9 +479,9 @@ func (s *server) callerCSV(v *visit, name string, all []limitOn, over []rlc.Over
 			row[5], row[6], row[7] = whole(x.count.Offered), whole(x.count.Drops), whole(x.count.VirtualDrops)
 		}
 		if d := s.decider(over, x, name); d != nil {
-			row[10] = d.Does()
+			row[11] = d.Does()
 		}
 		rows = append(rows, row)
 	}
-	return sheet(v, "caller-"+name, []string{"service", "bucket", "key", "mode", "rate", "offered_24h", "drops_24h", "virtual_drops_24h", "owners", "since", "override"}, rows)
+	return sheet(v, "caller-"+name, []string{"service", "bucket", "key", "mode", "rate", "offered_24h", "drops_24h", "virtual_drops_24h", "owners", "since", "shared", "override"}, rows)
 }

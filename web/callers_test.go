@@ -16,7 +16,7 @@ func TestACallerSeesItsLimitsAndWhatTheyRefuse(t *testing.T) {
 	holds(t, h, "/callers/mobile-gateway", "checkout refused <b>0.4 %</b> of what mobile-gateway sent in 24 h", "A rise from 1,900 to 3,000 req/s is in review.", "mobile-create", "2,278", " episodes</td>", "team-payments", "Request more", `href="/why?service=checkout&amp;caller=mobile-gateway&amp;procedure=Create"`)
 	holds(t, h, "/callers/search", "enforced, <b>1.2 %</b> of it would have been", "callers / search")
 	holds(t, h, "/callers/orders", "no episode")
-	holds(t, h, "/callers/nobody", "No limit names nobody", "A bucket for all callers may still count its requests.")
+	holds(t, h, "/callers/nobody", "No limit picks out nobody", "A bucket for all callers may still count its requests.")
 	w := get(h, "/callers/search.csv")
 	rows := strings.Split(strings.TrimSpace(w.Body.String()), "\r\n")
 	if len(rows) != 2 || !strings.HasPrefix(rows[1], "checkout,callers,caller=search,shadow,280,") {

@@ -41,15 +41,30 @@ func (s *server) noService(name string) string {
 // requests without a caller, where nothing is counted by caller, and where some
 // callers are counted together.
 func (s *server) noCaller(svc *rlc.Service, o rlc.Override, counted ...[]rlc.Count) string {
-	byCaller := func(b rlc.Bucket) bool { return slices.Contains(b.Each, "caller") }
-	if len(o.Match["caller"]) == 0 || !slices.ContainsFunc(svc.Buckets, byCaller) {
+	caller, near := s.unheard(svc, o.Match["caller"], counted...)
+	if caller == "" {
 		return ""
+	}
+	text := "no quota and no traffic of the last hour names a caller " + caller
+	if near != "" {
+		text += "; did you mean " + near + "?"
+	}
+	return text
+}
+
+// unheard is the first of these callers where neither a quota of a service nor what
+// was counted names one of them, and the name that was probably meant; "" and "" where
+// one does, or where that cannot be told: see noCaller.
+func (s *server) unheard(svc *rlc.Service, callers []string, counted ...[]rlc.Count) (caller, near string) {
+	byCaller := func(b rlc.Bucket) bool { return slices.Contains(b.Each, "caller") }
+	if len(callers) == 0 || !slices.ContainsFunc(svc.Buckets, byCaller) {
+		return "", ""
 	}
 	var names []string
 	for _, b := range svc.Buckets {
 		if p := b.Match["caller"]; p.Kind == rlc.Prefix {
-			if slices.ContainsFunc(o.Match["caller"], func(c string) bool { return strings.HasPrefix(c, p.Values[0]) }) {
-				return ""
+			if slices.ContainsFunc(callers, func(c string) bool { return strings.HasPrefix(c, p.Values[0]) }) {
+				return "", ""
 			}
 		} else {
 			names = append(names, p.Values...)
@@ -57,7 +72,7 @@ func (s *server) noCaller(svc *rlc.Service, o rlc.Override, counted ...[]rlc.Cou
 	}
 	_, desired := s.Truths.Desired()
 	if desired == nil {
-		return ""
+		return "", ""
 	}
 	for _, q := range desired.Quotas[svc.Name] {
 		names = append(names, q.Key["caller"])
@@ -65,18 +80,17 @@ func (s *server) noCaller(svc *rlc.Service, o rlc.Override, counted ...[]rlc.Cou
 	for _, counts := range counted {
 		for _, c := range counts {
 			if strings.HasPrefix(c.Key["caller"], "__") {
-				return ""
+				return "", ""
 			}
 			names = append(names, c.Key["caller"])
 		}
 	}
-	for _, caller := range o.Match["caller"] {
+	for _, caller := range callers {
 		if caller == "absent" || strings.Contains(caller, "*") || slices.Contains(names, caller) {
-			return ""
+			return "", ""
 		}
 	}
-	caller := o.Match["caller"][0]
-	return "no quota and no traffic of the last hour names a caller " + caller + meant(caller, names)
+	return callers[0], spell.Nearest(callers[0], names, mostEdits)
 }
 
 func meant(name string, names []string) string {

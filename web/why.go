@@ -20,6 +20,9 @@ type explained struct {
 	others []other
 	over   []rlc.Override // that stand for it; the first decides before every bucket
 	stood  []ui.Part      // the newest that may have dropped of what its quota counted; see stoodFor
+	// unheard is the request's caller where no quota and nothing counted names it,
+	// and meant the one that was probably meant; "" for neither.
+	unheard, meant string
 }
 
 // other is a bucket that does not count a request.
@@ -149,7 +152,7 @@ func (s *server) why(v *visit) error {
 		view.Fields = append(view.Fields, ui.Field{Name: n, Value: q.Get(n)})
 	}
 	seen, age := s.countedFor(v, e)
-	view.Verdict, view.Grid = append(s.overrideSays(v, e.over), e.verdict(seen, age)...), s.whyGrid(v, e, seen, age)
+	view.Verdict, view.Grid = append(append(s.overrideSays(v, e.over), e.unheardSays(v, age)...), e.verdict(seen, age)...), s.whyGrid(v, e, seen, age)
 	if c := e.attrs["caller"]; c != "" {
 		view.Verdict = append(view.Verdict, ui.Part{Text: " "}, ui.Part{Text: "All limits on " + c, URL: "/callers/" + segment(c)}, ui.Part{Text: "."})
 	}
@@ -158,11 +161,26 @@ func (s *server) why(v *visit) error {
 			return err
 		}
 		view.Ask = e.form(v)
+		if len(e.over) > 0 && s.applied() {
+			view.Ask.Because = "An override decides now, " + s.overrideTerms(v, e.over[0]) + ". A higher limit counts once that has ended. " + view.Ask.Because
+		}
 		if view.Asks, err = s.askRows(v, e.truth.name, e.quota.id()); err != nil {
 			return err
 		}
 	}
 	return s.render(v, http.StatusOK, ui.WhyPage(f, view))
+}
+
+// unheardSays says that nothing names the caller, and who was probably meant.
+func (e *explained) unheardSays(v *visit, age counting) []ui.Part {
+	if e.unheard == "" {
+		return nil
+	}
+	say := []ui.Part{{Text: "No quota of " + e.truth.name + " and no request counted " + age.text + " names a caller " + e.unheard}}
+	if e.meant == "" {
+		return append(say, ui.Part{Text: ". "})
+	}
+	return append(say, ui.Part{Text: "; did you mean "}, ui.Part{Text: e.meant, URL: v.with("caller", e.meant)}, ui.Part{Text: "? "})
 }
 
 // verdict says what the winning bucket did to such requests.
@@ -206,10 +224,7 @@ func (e *explained) verdict(seen counts, age counting) []ui.Part {
 // refused. What was refused in the same time an override dropped, where one stood;
 // else it is of when, or where, the quota enforced, or of a cap.
 func shadowSays(c rlc.Count, when string, stood []ui.Part) []ui.Part {
-	would := c.VirtualDrops
-	if stood == nil {
-		would += c.Drops
-	}
+	would := wouldRefuse(c, stood)
 	if would < 0.5 && c.Drops < 0.5 {
 		return []ui.Part{{Text: when + " it would have refused nothing."}}
 	}
@@ -222,6 +237,29 @@ func shadowSays(c rlc.Count, when string, stood []ui.Part) []ui.Part {
 		say = append(say, ui.Part{Text: refused + "while it enforced, or by a cap"})
 	}
 	return append(say, ui.Part{Text: "."})
+}
+
+// wouldRefuse is what a quota refused or would have refused of what it counted, as
+// far as no override may have dropped it.
+func wouldRefuse(c rlc.Count, stood []ui.Part) float64 {
+	if stood != nil {
+		return c.VirtualDrops
+	}
+	return c.VirtualDrops + c.Drops
+}
+
+// overrideTile is the limit of a request that an override decides, with the one that
+// holds below it.
+func overrideTile(o *rlc.Override, below ui.Tile, v *visit) ui.Tile {
+	t := ui.Tile{Label: "Limit", Figure: o.Does(), From: "the override's, until " + v.timeAs(o.Until, "15:04").Text + "; below it "}
+	switch {
+	case o.Action == "limit":
+		t.Figure, t.Unit = rate(float64(heldTo(*o))), "req/s"
+	case o.Action == "block":
+		t.Figure, t.Unit = "0", "req/s"
+	}
+	t.From += strings.TrimSpace(below.Figure+" "+below.Unit) + ", " + below.From
+	return t
 }
 
 // quotaLink is the page of a quota: of its bucket where it has none of its own.
@@ -243,6 +281,9 @@ func (s *server) refusedTiles(v *visit, e *explained, seen counts, age counting)
 		limit = ui.Tile{Label: "Limit", Figure: "—", From: "none yet: nothing is refused"}
 	case r.live != nil:
 		limit.From = "live in snapshot " + e.truth.live.String()
+	}
+	if len(e.over) > 0 && s.applied() {
+		limit = overrideTile(&e.over[0], limit, v)
 	}
 	tiles := []ui.Tile{
 		{Label: "Offered", Figure: count(c.Offered), From: "requests " + age.text + ", counted by enforcers"}, limit,
@@ -272,6 +313,8 @@ func (s *server) refusedTiles(v *visit, e *explained, seen counts, age counting)
 	}
 	if b := (&row{live: r.live, desired: r.desired, change: &full}).inForce(); b == nil {
 		tiles[4].From = "the last run replayed another limit"
+	} else if would := wouldRefuse(c, e.stood); len(b.Episodes) == 0 && seen != nil && !age.none && would >= 0.5 {
+		tiles[4].Figure, tiles[4].From = age.text, "enforcers count them; the last run's replay of four weeks, by the minute, has none"
 	} else if len(b.Episodes) > 0 {
 		var first, last time.Time
 		for _, x := range b.Episodes {

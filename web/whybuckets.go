@@ -2,6 +2,7 @@ package web
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/openrlc/rlc"
@@ -88,6 +89,9 @@ func (s *server) countedFor(v *visit, e *explained) (counts, counting) {
 	if err != nil {
 		return nil, counting{}
 	}
+	if caller := e.attrs["caller"]; caller != "" && !slices.Contains(e.truth.service.Unknown["caller"], caller) {
+		e.unheard, e.meant = s.unheard(e.truth.service, []string{caller}, counted)
+	}
 	return countsOf(counted), s.counting(v, e.truth.name)
 }
 
@@ -127,6 +131,8 @@ func (s *server) apiWhy(v *visit) error {
 	seen, age := s.countedFor(v, e)
 	out := object{"service": e.truth.name, "attributes": e.attrs, "bucket": nil, "key": object{}, "quota": nil, "unmatched": e.quota == nil, "counted_since": timeJSON(age.since)}
 	out["overrides"], out["overridden"] = s.overridesJSON(v, e.over), len(e.over) > 0 && s.applied()
+	out["unheard"] = e.unheard != ""
+	out["did_you_mean"] = orNull(e.meant)
 	caps, others := []object{}, []object{}
 	for _, j := range e.judge(seen, age) {
 		switch o := j.json(); j.how {

@@ -97,7 +97,7 @@ func TestACallersPageNamesTheOverrideInForceFirst(t *testing.T) {
 	if strings.Contains(page, "newcomer") {
 		t.Error("another caller's override is shown")
 	}
-	holds(t, h, "/callers/newcomer", "An override decides first:", "No limit names newcomer")
+	holds(t, h, "/callers/newcomer", "An override decides first:", "No limit picks out newcomer")
 	if page := holds(t, h, "/callers/search"); strings.Contains(page, "An override") {
 		t.Error("a caller without an override is said to have one")
 	}

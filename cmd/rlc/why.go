@@ -24,7 +24,9 @@ type whyAnswer struct {
 		Expires time.Time `json:"expires_at"`
 	} `json:"overrides"`
 	Overridden bool `json:"overridden"`
-	Others     []struct {
+	// Meant is the caller that was probably meant where nothing names the one asked about.
+	Meant  *string `json:"did_you_mean"`
+	Others []struct {
 		Bucket string `json:"bucket"`
 		Reason string `json:"reason"`
 	} `json:"others"`
@@ -78,6 +80,9 @@ func whyCommand() *cobra.Command {
 }
 
 func whyText(w io.Writer, a whyAnswer) {
+	if a.Meant != nil {
+		fmt.Fprintf(w, "No quota and no counted request names this caller; did you mean %s?\n", *a.Meant)
+	}
 	for i, o := range a.Overrides {
 		lead := "Beside it"
 		switch {

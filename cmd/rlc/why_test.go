@@ -24,3 +24,15 @@ func TestWhyNamesTheOverrideThatDecidesFirst(t *testing.T) {
 		}
 	}
 }
+
+func TestWhyNamesTheCallerThatWasProbablyMeant(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"bucket":null,"key":{},"quota":null,"unheard":true,"did_you_mean":"price-watch"}`))
+	}))
+	defer s.Close()
+	stdout, _ := rlcOutput(t, "why", "catalog", "--caller", "price-wach", "--server", s.URL)
+	if want := "No quota and no counted request names this caller; did you mean price-watch?\n"; !strings.HasPrefix(stdout, want) {
+		t.Errorf("%s\nwant\n%s", stdout, want)
+	}
+}
