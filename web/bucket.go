@@ -79,8 +79,8 @@ func (s *server) keysPage(v *visit, t *truth, name string, rows []row, seen coun
 	}
 	view := ui.Bucket{Head: s.bucketHead(t, &all), Recalculate: runsURL(t.name), Columns: quotaColumns(v, by, desc, age.label), Drops: "Drops " + age.label, KeysPager: v.pager(page, len(cut(rows, page)), len(rows))}
 	view.Head.Title, view.Verdict = name, t.invalid()
-	for _, r := range cut(rows, page) {
-		view.Keys = append(view.Keys, quotaRow(t, &r, seen))
+	if view.Keys, err = s.quotaTable(v.ctx(), t, cut(rows, page), seen); err != nil {
+		view.KeysNote = unreadWeek(err)
 	}
 	return s.render(v, http.StatusOK, ui.BucketPage(f, view))
 }

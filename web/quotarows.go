@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"slices"
 	"strings"
 
@@ -91,7 +92,26 @@ func limitRate(l *rlc.Limit) float64 {
 func quotaColumns(v *visit, by string, desc bool, counted string) []ui.Column {
 	return v.sorted(by, desc, [3]string{"Bucket", "bucket", ""}, [3]string{"Caller", "caller", ""}, [3]string{"Procedure", "procedure", ""}, [3]string{"Mode", "mode", ""},
 		[3]string{"Live", "live", "num"}, [3]string{"Desired", "desired", "num"}, [3]string{"Proposed", "proposed", "num"},
-		[3]string{"Peak that counts", "peak", "num"}, [3]string{"Headroom", "headroom", "num"}, [3]string{"Drops " + counted, "drops", "num"})
+		[3]string{"Peak that counts", "peak", "num"}, [3]string{"Headroom", "headroom", "num"}, [3]string{"Drops " + counted, "drops", "num"}, [3]string{"7 days", "", "trend"})
+}
+
+// quotaTable are the lines of a page of a table of quotas, with their last seven
+// days; where those cannot be read it is an error, and the lines are without. seen
+// is nil where the counters cannot be read.
+func (s *server) quotaTable(ctx context.Context, t *truth, rows []row, seen counts) ([]ui.QuotaRow, error) {
+	weeks, err := s.quotaSparks(ctx, t, rows)
+	var out []ui.QuotaRow
+	for i := range rows {
+		line := quotaRow(t, &rows[i], seen)
+		line.Spark = weeks[rows[i].id()]
+		out = append(out, line)
+	}
+	return out, err
+}
+
+// unreadWeek says that no seven days are drawn.
+func unreadWeek(err error) string {
+	return "The last 7 days of these quotas cannot be read: " + plain(err) + "."
 }
 
 // quotaRow is one line of a table of quotas. seen is nil where the counters

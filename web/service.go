@@ -87,8 +87,8 @@ func (s *server) service(v *visit) error {
 			view.Problems = append(view.Problems, p.String())
 		}
 	}
-	for _, r := range cut(rows, page) {
-		view.Rows = append(view.Rows, quotaRow(t, &r, seen))
+	if view.Rows, err = s.quotaTable(v.ctx(), t, cut(rows, page), seen); err != nil {
+		view.Notes = append(view.Notes, unreadWeek(err))
 	}
 	if view.Chart, err = s.serviceChart(v, t, sum); err != nil {
 		return err

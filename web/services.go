@@ -185,7 +185,7 @@ func serviceRow(r rlc.ServiceSummary, sync ui.Sign, over int) ui.ServiceRow {
 	row := ui.ServiceRow{
 		Link: ui.Link{Text: r.Name, URL: serviceURL(r.Name)}, Owners: ownerLinks(r.Owners),
 		Headroom: "—", Virtual: digits(r.VirtualDrops), VirtualN: r.VirtualDrops > 0, Drops: digits(r.Drops), DropsN: r.Drops > 0,
-		Sync: sync, Spark: sparkUnder(r.Week.Most, limitOfAll(r)),
+		Sync: sync, Spark: serviceSpark(r),
 	}
 	if r.Problem != "" {
 		row.Chips = append(row.Chips, ui.Chip{Mode: "held", Text: "policy broken"})

@@ -72,8 +72,12 @@ type Gauge struct {
 	Real bool   // what lies above the limit is dropped, not only counted
 }
 
-// Spark is a small line of a week with its limit; without a line it is empty.
-type Spark struct{ Area, Line, Limit string }
+// Spark is a small line of a week with its limit, and marks where something was
+// dropped or would have been; without a line it is empty.
+type Spark struct {
+	Area, Line, Limit string
+	Over              []Box
+}
 
 // Tile is a label, a figure and where it comes from.
 type Tile struct {
@@ -244,6 +248,7 @@ type QuotaRow struct {
 	Gauge                   Gauge
 	Drops                   string
 	Kind                    string // virtual, real or "" for none
+	Spark                   Spark  // its last 7 days; empty where none is known
 }
 
 // Bucket is the page of one bucket or key.
@@ -288,6 +293,7 @@ type Bucket struct {
 	Keys        []QuotaRow // of a bucket that counts per key, where no key is chosen
 	Drops       string     // heads their column of drops
 	KeysPager   Pager
+	KeysNote    string // what could not be read for them; "" for nothing
 	Columns     []Column
 }
 

@@ -1,0 +1,25 @@
+package web_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// Each quota that a run has read has its last week beside it, on the service's
+// page and on a bucket's; where history cannot be read the page says so.
+func TestEveryQuotaOfAListHasItsLastWeek(t *testing.T) {
+	h := newFixture(t).handler(t)
+	for path, want := range map[string]int{"/services/checkout": 8, "/services/checkout/buckets/callers": 7} {
+		page := holds(t, h, path, "7 days until the last run: the highest step of every three hours")
+		_, table, _ := strings.Cut(page, `<table class="grid cards"`)
+		if n := strings.Count(table, `class="spark"`); n != want {
+			t.Errorf("%s: %d lines of a week, want %d", path, n, want)
+		}
+		if !strings.Contains(table, `<rect class="m-virt"`) {
+			t.Errorf("%s marks nothing that would have been dropped", path)
+		}
+	}
+	blind := worlds["blind"](t)
+	holds(t, blind, "/services/checkout", "The last 7 days of these quotas cannot be read: ", "connection refused")
+	holds(t, blind, "/services/checkout/buckets/callers", "The last 7 days of these quotas cannot be read: ")
+}
