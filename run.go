@@ -411,6 +411,7 @@ type ServiceSummary struct {
 	ReviewSince  time.Time // when that proposal was made; zero for none
 	Known        int       // limits whose peak that counts is known
 	Fitting      int       // of them, those that fit: see Fits
+	Spread       []int     // of them, by Multiple; nil for none
 	Requests     float64   // of quota buckets in the last run's window
 	Limited      float64   // of them, those that a limit is in force for
 	Problem      string    // why its policy is not read; ""

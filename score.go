@@ -17,6 +17,8 @@ type Score struct {
 	// times that peak.
 	Known   int `json:"known"`
 	Fitting int `json:"fitting"`
+	// Spread counts the Known limits by Multiple; nil where nobody has.
+	Spread []int `json:"spread,omitempty"`
 	// What enforcers counted on the day.
 	Counted      float64 `json:"counted"`
 	Drops        float64 `json:"drops"`
@@ -41,4 +43,44 @@ const (
 // A part in a thousand either way is rounding.
 func Fits(limit, peak Rate) bool {
 	return peak > 0 && limit >= peak*FitLeast*0.999 && limit <= peak*FitMost*1.001
+}
+
+// Multiples bound the classes of a Spread, as limit over peak that counts: the
+// first class lies below the first of them, the last from the last on. FitLeast
+// and FitMost are two of them.
+func Multiples() []float64 {
+	var all []float64
+	for tenths := 5; tenths <= 40; tenths++ {
+		all = append(all, float64(tenths)/10)
+	}
+	return all
+}
+
+// Multiple is the class of a limit in a Spread. Those from FitLeast to FitMost
+// hold just the limits that fit: a part in a thousand is rounding here too.
+func Multiple(limit, peak Rate) int {
+	class := 0
+	for _, m := range Multiples() {
+		least := peak * Rate(m) * 0.999
+		if m >= FitMost {
+			least = peak * Rate(m) * 1.001
+		}
+		if limit < least || m >= FitMost && limit == least {
+			break
+		}
+		class++
+	}
+	return class
+}
+
+// AddSpread adds up two spreads; nil is one of nothing.
+func AddSpread(a, b []int) []int {
+	if len(a) < len(b) {
+		a, b = b, a
+	}
+	out := append([]int(nil), a...)
+	for i, n := range b {
+		out[i] += n
+	}
+	return out
 }

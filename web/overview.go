@@ -76,6 +76,9 @@ func (s *server) home(v *visit, h home) ui.Overview {
 			view.Empty.Reason = "No proposal is open, every policy can be read, and no quota is held. What is dropped is not known: no enforcer has counted a request in 24 h."
 		}
 	}
+	if h.score != nil {
+		view.Multiples = multiples(v, *h.score, ui.Pager{CSV: "/scorecard.csv?by=multiple&days=1", JSON: "/scorecard.json?days=1"})
+	}
 	if s.empty() {
 		view.Empty, view.Verdict = s.firstStep(), []ui.Part{{Text: "Nothing is limited yet: no service has a policy."}}
 	}

@@ -133,7 +133,8 @@ func quotaRow(t *truth, r *row, seen counts) ui.QuotaRow {
 		out.Proposed, out.Delta = r.proposedText(), delta(r.desired, r.proposed)
 		if r.desired == nil {
 			out.Chips = append(out.Chips, ui.Chip{Mode: "new", Text: "new"})
-			out.Delta = map[bool]string{true: "low confidence", false: "new"}[r.unsure()]
+			out.Range = r.unsure()
+			out.Delta = map[bool]string{true: "low confidence", false: "new"}[out.Range]
 		}
 	}
 	if r.held() != "" {

@@ -161,6 +161,11 @@ func (s *server) scorecard(v *visit) error {
 		return s.render(v, http.StatusOK, ui.ScorecardPage(f, view))
 	}
 	view.At, view.Verdict, view.Tiles = v.timeAs(c.sum.At, "15:04"), scoreVerdict(v, c), scoreTiles(v, c)
+	window := url.Values{"days": {strconv.Itoa(c.days)}}
+	if c.owner != "" {
+		window.Set("owner", c.owner)
+	}
+	view.Multiples = multiples(v, c.sum, ui.Pager{CSV: "/scorecard.csv?by=multiple&" + window.Encode(), JSON: "/scorecard.json?" + window.Encode()})
 	for _, x := range cut(c.owners, page) {
 		url := v.with("owner", x.Owner)
 		view.Owners.Rows = append(view.Owners.Rows, scoreRow(v, ui.Cell{Text: x.Owner, URL: url}, x))
@@ -315,7 +320,9 @@ func (s *server) scorecardJSON(v *visit) error {
 	out["from"], out["until"], out["owner"] = c.from, timeJSON(c.sum.At), orNull(c.owner)
 	out["total"], out["by_day"] = nil, scoresJSON(c.per, true)
 	if len(c.per) > 0 {
-		out["total"] = scoreJSON(c.sum)
+		total := scoreJSON(c.sum)
+		total["multiples"] = multiplesJSON(c.sum.Spread)
+		out["total"] = total
 	}
 	return answer(v, http.StatusOK, out)
 }
@@ -349,7 +356,8 @@ func scoresJSON(all []rlc.Score, days bool) []object {
 	return out
 }
 
-// scorecardCSV has a line for each owner; ?by=day one for each day.
+// scorecardCSV has a line for each owner; ?by=day one for each day, ?by=multiple
+// one for each class of limits by their multiple of the peak that counts.
 func (s *server) scorecardCSV(v *visit) error {
 	c, err := s.gatherScores(v)
 	if err != nil {
@@ -360,8 +368,14 @@ func (s *server) scorecardCSV(v *visit) error {
 		return err
 	}
 	all, first := cut(c.owners, page), "owner"
-	if v.r.URL.Query().Get("by") == "day" {
+	switch by := v.r.URL.Query().Get("by"); by {
+	case "", "owner":
+	case "day":
 		all, first = c.per, "day"
+	case "multiple":
+		return multiplesCSV(v, c.sum.Spread)
+	default:
+		return invalid("by must be owner, day or multiple")
 	}
 	part := func(part, whole float64) string {
 		if whole <= 0 {

@@ -27,6 +27,9 @@ func (f *fixture) score(t testing.TB) {
 		fleet := team
 		fleet.Owner, fleet.Fleet = "", true
 		fleet.Services, fleet.Requests, fleet.Limited, fleet.Known, fleet.Fitting, fleet.Counted = 3, 1100, team.Limited+100, 22, team.Fitting+2, team.Counted+50
+		team.Spread, fleet.Spread = make([]int, 37), make([]int, 37)
+		team.Spread[9], team.Spread[12], team.Spread[36] = 4+i, 2, 14-i // 1.3–1.4, 1.6–1.7, 4 and more
+		fleet.Spread[5], fleet.Spread[7], fleet.Spread[9], fleet.Spread[12], fleet.Spread[36] = 1, 1, 6+i, 2, 12-i
 		if err := f.db.SaveScores(context.Background(), at, []rlc.Score{fleet, team, strange, nobody}); err != nil {
 			t.Fatal(err)
 		}
@@ -51,6 +54,45 @@ func TestScorecardSumsTheWindowAndShowsTodaysShares(t *testing.T) {
 		}
 	}
 	holds(t, h, "/", "/scorecard")
+}
+
+// Of 22 limits one lies below its peak, one between it and 1.3 times, 17 fit and 3
+// lie above: the sixth and the seventeenth are in the class from 1.3 to 1.4.
+func TestLimitsAreShownByTheirMultipleOfThePeak(t *testing.T) {
+	h := newFixture(t).handler(t)
+	for _, path := range []string{"/", "/scorecard"} {
+		page := holds(t, h, path, "<b>17</b> of 22 limits with a known peak that counts lie at 1.3 to 3 times of it; <b>2</b> below, where ordinary growth is dropped (1 of them <a href=\"/services?sort=headroom\">below the peak itself</a>); <b>3</b> above, where a limit protects little.",
+			"Half of them lie between 1.3 and 1.4 times.", "Data table: limits by multiple", "1.3–1.4×", "4× and more", "fits: 1.3–3×", "/scorecard.csv?by=multiple&amp;days=")
+		// Two drawings, a bar for each class with a limit, two of them below the band.
+		if tight, rest := strings.Count(page, `class="m-tight"`), strings.Count(page, `class="m-fleet"`); tight != 4 || rest != 6 {
+			t.Errorf("%s draws %d and %d bars, want 4 and 6", path, tight, rest)
+		}
+	}
+	holds(t, h, "/scorecard?owner=team-payments", "<b>15</b> of 20 limits", "owner=team-payments")
+	lacks(t, get(h, "/scorecard?owner=unowned").Body.String(), "limits by multiple")
+	var got struct {
+		Total struct {
+			Multiples []struct {
+				From, To *float64
+				Limits   int
+				Fits     bool
+			}
+		}
+	}
+	if err := json.Unmarshal(get(h, "/scorecard.json").Body.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	all := got.Total.Multiples
+	if len(all) != 37 || all[0].From != nil || all[36].To != nil || *all[36].From != 4 || all[36].Limits != 3 || *all[9].From != 1.3 || !all[9].Fits || all[9].Limits != 15 || all[8].Fits || all[26].Fits || !all[25].Fits {
+		t.Errorf("multiples %+v", all)
+	}
+	rows, err := csv.NewReader(get(h, "/scorecard.csv?by=multiple").Body).ReadAll()
+	if err != nil || len(rows) != 38 || !reflect.DeepEqual(rows[10], []string{"1.3", "1.4", "15", "true"}) || rows[1][0] != "" || rows[37][1] != "" {
+		t.Errorf("%v, %v", rows, err)
+	}
+	if w := get(h, "/scorecard.csv?by=x"); w.Code != http.StatusBadRequest {
+		t.Errorf("an unknown table: %d", w.Code)
+	}
 }
 
 func TestScorecardIsDataToo(t *testing.T) {

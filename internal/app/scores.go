@@ -119,6 +119,7 @@ func (t *tally) add(r rlc.ServiceSummary, n rlc.Score) {
 	t.Limited += r.Limited
 	t.Known += r.Known
 	t.Fitting += r.Fitting
+	t.Spread = rlc.AddSpread(t.Spread, r.Spread)
 	t.Counted += n.Counted
 	t.Drops += n.Drops
 	t.VirtualDrops += n.VirtualDrops

@@ -163,9 +163,14 @@ func addTraffic(row *rlc.ServiceSummary, c *quotafile.Config, changes []rlc.Chan
 		if q == nil || q.Rate <= 0 || seen.Peak.Rate <= 0 {
 			continue
 		}
-		if row.Known++; rlc.Fits(q.Rate, seen.Peak.Rate) {
+		limit := q.At(seen.Peak.At).Rate // that of the peak's hour
+		if row.Known++; rlc.Fits(limit, seen.Peak.Rate) {
 			row.Fitting++
 		}
+		if row.Spread == nil {
+			row.Spread = make([]int, len(rlc.Multiples())+1)
+		}
+		row.Spread[rlc.Multiple(limit, seen.Peak.Rate)]++
 		share, _ := q.Timed().Headroom(&q.Limit, seen.Peak)
 		headroom := rlc.Ratio(share)
 		if row.Headroom == nil || headroom < *row.Headroom {

@@ -11,5 +11,7 @@ type Scorecard struct {
 	Pager   Pager
 	ByDay   Grid
 	DaysCSV string
-	Empty   *Empty
+	// Multiples are the window's last; nil where no score has them.
+	Multiples *Histogram
+	Empty     *Empty
 }

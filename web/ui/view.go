@@ -140,9 +140,10 @@ type Overview struct {
 	Low         []ServiceRow
 	LowNote     string
 	Empty       *Empty
-	Counted     string // how far back drops reach: "24 h"
-	Sheets      Pager  // the queue as CSV, all of it as JSON
-	LowRows     Pager  // the rows of Low
+	Counted     string     // how far back drops reach: "24 h"
+	Sheets      Pager      // the queue as CSV, all of it as JSON
+	LowRows     Pager      // the rows of Low
+	Multiples   *Histogram // nil where no score has it
 }
 
 // Part is a piece of a sentence: plain, bold, or a link.
@@ -239,6 +240,7 @@ type QuotaRow struct {
 	Chips                   []Chip
 	Live, Desired, Proposed string
 	Delta                   string
+	Range                   bool      // Proposed is a range: Delta stands below it
 	Exact                   [3]string // titles of live, desired, proposed
 	Peak                    string    // the one that counts
 	Highest                 string    // the highest step, where it lies above that; "" else
