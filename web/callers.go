@@ -26,6 +26,7 @@ type limitOn struct {
 	count   rlc.Count
 	counted bool // the counters could be read, and somebody counts
 	shared  bool // it counts other callers' requests in the same counter
+	prefix  bool // a prefix picks the caller out, no name
 	age     counting
 	owners  string
 
@@ -54,6 +55,7 @@ func (s *server) limitsOn(v *visit, caller string) []limitOn {
 				has[id] = true
 				b := svc.Bucket(bucket)
 				out = append(out, limitOn{service: svc.Name, row: row{name: bucket, key: key}, owners: owners, shared: b != nil && key["caller"] == "" && !only(b, caller)})
+				out[len(out)-1].prefix = key["caller"] == "" && b != nil && b.Match["caller"].Kind == rlc.Prefix
 			}
 		}
 		var counts map[string]bool
@@ -87,7 +89,7 @@ func (s *server) limitsOn(v *visit, caller string) []limitOn {
 // singles reports whether a bucket's match picks out some callers, this one among them.
 func singles(b *rlc.Bucket, caller string) bool {
 	p, ok := b.Match["caller"]
-	return ok && (p.Kind == rlc.Exact || p.Kind == rlc.Prefix) && fits(p, caller)
+	return ok && (p.Kind == rlc.Exact || p.Kind == rlc.List || p.Kind == rlc.Prefix) && fits(p, caller)
 }
 
 // countedBy are the buckets of a service that pick out a caller and count some of its
@@ -246,7 +248,9 @@ func (s *server) fillSince(ctx context.Context, all []limitOn) error {
 
 // caller is /callers/{caller}, with its endings .json and .csv.
 func (s *server) caller(v *visit) error {
-	name, ending := format(v.r.PathValue("caller"), func(n string) bool { return len(s.limitsOn(v, n)) > 0 })
+	name, ending := format(v.r.PathValue("caller"), func(n string) bool {
+		return slices.ContainsFunc(s.limitsOn(v, n), func(x limitOn) bool { return !x.prefix }) // a prefix names nobody, search.csv among them
+	})
 	page, err := v.page()
 	if err != nil {
 		return err
