@@ -229,6 +229,9 @@ func formed(field func(string) string, now time.Time) (rlc.Override, error) {
 		if !ok || name == "" || value == "" {
 			return rlc.Override{}, wrongIn("also", invalid("Other attributes are written name=value, with a space between two."))
 		}
+		if _, twice := in.Match[name]; twice {
+			return rlc.Override{}, wrongIn("also", invalid("%.100q is given twice, and one request has one. Either of two is written name=a,b.", name))
+		}
 		in.Match[name] = strings.Split(value, ",")
 	}
 	ttl := field("ttl")
@@ -301,6 +304,10 @@ func throttleCommand(o rlc.Override) string {
 	quote := func(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 	b := "rlc throttle " + quote(o.Service)
 	for _, name := range slices.Sorted(maps.Keys(o.Match)) {
+		if p := o.Match[name]; len(p) == 1 && strings.Contains(p[0], ",") && (name == "caller" || name == "procedure") {
+			b += " --" + name + " " + quote(p[0]) // --match would take it for a list
+			continue
+		}
 		b += " --match " + quote(name+"="+strings.Join(o.Match[name], ","))
 	}
 	switch o.Action {

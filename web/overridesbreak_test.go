@@ -1,6 +1,7 @@
 package web_test
 
 import (
+	"html"
 	"net/http"
 	"net/url"
 	"strings"
@@ -43,6 +44,31 @@ func TestAPreviewRefusesWhatTheActWouldRefuse(t *testing.T) {
 		if w := get(h, "/emergency?"+values.Encode()); w.Code != http.StatusUnprocessableEntity || strings.Contains(w.Body.String(), "would drop") {
 			t.Errorf("%v: %d", values, w.Code)
 		}
+	}
+}
+
+// A form says whom an override is for once: of two callers neither wins silently. The
+// command of a name with a comma is for that name.
+func TestAFormNamesEachAttributeOnce(t *testing.T) {
+	f := newFixture(t)
+	h := f.handler(t)
+	form := url.Values{"service": {"checkout"}, "caller": {"search"}, "action": {"block"}, "ttl": {"30m"}, "reason": {"x"}}
+	for _, also := range []string{"caller=geo", "tenant=a tenant=b"} {
+		form.Set("also", also)
+		if w := get(h, "/emergency?"+form.Encode()); w.Code != http.StatusUnprocessableEntity || !strings.Contains(w.Body.String(), "is given twice") {
+			t.Errorf("preview of %s: %d", also, w.Code)
+		}
+		if w := formed(h, "/emergency", form); w.Code < 400 {
+			t.Errorf("%s: %d", also, w.Code)
+		}
+	}
+	if did := f.done(); len(did) != 0 {
+		t.Errorf("did %q", did)
+	}
+	form.Set("also", "")
+	form.Set("caller", "search,geo")
+	if w := get(h, "/emergency?"+form.Encode()); !strings.Contains(html.UnescapeString(w.Body.String()), "rlc throttle 'checkout' --caller 'search,geo' --block") {
+		t.Errorf("the command is not for the caller search,geo: %d", w.Code)
 	}
 }
 
