@@ -7,9 +7,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/openrlc/rlc"
@@ -193,6 +195,29 @@ func TestWhatWasChangedSinceItWasShownIsNotAccepted(t *testing.T) {
 	formed(h, editing+"/edit", url.Values{"edit": {"callers/caller=search"}, "rate": {"5"}, "reason": {"a sale"}})
 	if w := formed(h, editing+"/accept", nil); w.Code != http.StatusConflict {
 		t.Errorf("a form that does not say what it showed: %d, want 409", w.Code)
+	}
+}
+
+// full is a repository on a disk without room.
+type full struct{ web.Acts }
+
+func (full) Accept(context.Context, string, string, string) error {
+	return fmt.Errorf("accept it: %w", &os.PathError{Op: "write", Path: "/var/lib/rlc/config.git/x", Err: syscall.ENOSPC})
+}
+
+// A full disk is said as such, without a place of this machine, and logged.
+func TestAFullDiskIsSaid(t *testing.T) {
+	f := newFixture(t)
+	c := f.config()
+	c.Acts = full{c.Acts}
+	h, err := web.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range []*httptest.ResponseRecorder{formed(h, editing+"/accept", nil), post(h, "/api/v1"+editing+"/accept", "", bearer)} {
+		if text := w.Body.String(); w.Code != http.StatusInsufficientStorage || !strings.Contains(text, "it is full or read-only") || !strings.Contains(text, "Reference for the log") || strings.Contains(text, "/var/lib") {
+			t.Errorf("%d %s", w.Code, text)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"syscall"
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/web/ui"
@@ -54,6 +55,8 @@ func faultOf(err error) (f fault, known bool) {
 		f = fault{status: http.StatusUnprocessableEntity, detail: plain(err)}
 	case errors.Is(err, rlc.ErrInvalid):
 		f = fault{status: http.StatusBadRequest, detail: plain(err)}
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EROFS):
+		return fault{status: http.StatusInsufficientStorage, detail: "This server cannot write to its disk: it is full or read-only. Nothing was changed that the page does not show; make room on it, and do it again."}, false
 	case errors.Is(err, context.DeadlineExceeded):
 		f = fault{status: http.StatusServiceUnavailable, detail: "It took too long and was given up. Try again."}
 	case errors.Is(err, context.Canceled):

@@ -50,6 +50,9 @@ const byService = `SELECT service, COUNT(*) AS quotas,
 // f.Service let through; f.Only is not looked at.
 func (db *DB) RunTotals(ctx context.Context, runID string, f rlc.RunFilter) (rlc.RunTotals, error) {
 	w := ofRun(runID, f)
+	if !storable(w.args) {
+		return rlc.RunTotals{}, nil // a sum over no rows is a row
+	}
 	t, err := one(ctx, db.read, func(r row) (t rlc.RunTotals, err error) {
 		return t, r.Scan(&t.Services, &t.Changed, &t.Held)
 	}, `SELECT COUNT(*), COALESCE(SUM(CASE WHEN moves > 0 THEN 1 ELSE 0 END), 0), COALESCE(SUM(CASE WHEN holds > 0 THEN 1 ELSE 0 END), 0)

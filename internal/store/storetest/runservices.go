@@ -50,6 +50,7 @@ func runServices(t *testing.T, db *store.DB) {
 		{"by part of a name", rlc.RunFilter{Query: "MAP"}, rlc.Page{}, []rlc.RunService{maps}, rlc.RunTotals{Services: 1, Changed: 1, Held: 1}, []string{"Maps callers/caller=a", "Maps callers/caller=b"}},
 		{"by name", rlc.RunFilter{Service: "orders"}, rlc.Page{}, []rlc.RunService{orders}, rlc.RunTotals{Services: 1}, []string{"orders callers/caller=a"}},
 		{"a sign that LIKE knows", rlc.RunFilter{Query: "_"}, rlc.Page{}, nil, rlc.RunTotals{}, []string{}},
+		{"text that is nowhere stored", rlc.RunFilter{Query: "\x00"}, rlc.Page{}, nil, rlc.RunTotals{}, []string{}},
 		{"the second page", rlc.RunFilter{}, rlc.Page{Number: 2, Size: 2}, []rlc.RunService{orders, search}, rlc.RunTotals{Services: 4, Changed: 2, Held: 2}, []string{"checkout callers/caller=a", "checkout callers/caller=b"}},
 	} {
 		got, err := db.RunServices(ctx(t), r.ID, c.filter, c.page)
