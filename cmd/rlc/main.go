@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -54,13 +55,33 @@ func run() int {
 	// A second signal ends the process at once.
 	context.AfterFunc(ctx, stop)
 	root := command()
+	out := &kept{Writer: os.Stdout}
+	root.SetOut(out)
 	misspeltVariables(os.Environ(), os.Stderr)
 	unknown := helpOfCommandsOnly(root)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		err = *unknown
 	}
+	if err == nil {
+		err = out.err
+	}
 	return code(err)
+}
+
+// kept keeps the first error of its writes: data that never arrived is no success,
+// whoever printed it.
+type kept struct {
+	io.Writer
+	err error
+}
+
+func (k *kept) Write(p []byte) (int, error) {
+	n, err := k.Writer.Write(p)
+	if err != nil && k.err == nil {
+		k.err = err
+	}
+	return n, err
 }
 
 func code(err error) int {

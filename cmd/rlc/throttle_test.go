@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 )
@@ -97,5 +98,31 @@ func TestAnEmptyFlagIsNotAll(t *testing.T) {
 	}
 	if asked {
 		t.Error("the server was asked")
+	}
+}
+
+// What was to be printed and could not be is no success, whichever command printed it.
+func TestOutputThatDoesNotArriveIsAnError(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(map[bool]string{true: `{"switches":[{"name":"all-to-shadow","on":false}]}`, false: `{"overrides":[]}`}[strings.HasSuffix(r.URL.Path, "/switches")]))
+	}))
+	defer s.Close()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skipf("this system has no full device: %v", err)
+	}
+	defer full.Close()
+	for _, line := range []string{"why geo", "switch", "version"} {
+		args := strings.Fields(line)
+		if line != "version" {
+			args = append(args, "--server", s.URL, "--token", "t0ken")
+		}
+		cmd := program(t.Context(), nil, args...)
+		var said strings.Builder
+		cmd.Stdout, cmd.Stderr = full, &said
+		if err := cmd.Run(); cmd.ProcessState.ExitCode() != exitError || !strings.Contains(said.String(), "no space left on device") {
+			t.Errorf("%s: %v, %q, want exit code 1 and the reason", line, err, said.String())
+		}
 	}
 }
