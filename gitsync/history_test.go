@@ -199,7 +199,8 @@ func TestLogAndShowTellAServicesHistory(t *testing.T) {
 	}
 }
 
-// D13, D14, D15: what a foreign tree may hold is never followed or run.
+// D13, D14, D15: what a foreign tree may hold is never followed or run. A link or a
+// module where RLC reads a file is refused by name, and does not look removed.
 func TestOddThingsInTheTreeAreIgnored(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "checkout", "search")
@@ -226,14 +227,20 @@ func TestOddThingsInTheTreeAreIgnored(t *testing.T) {
 	w.git(dir, "commit", "-q", "-m", "links and modules")
 	w.git(dir, "push", "-q", "origin", "main")
 	_, files := head(t, w)
-	want := []string{"services/UPPER/policy.yaml", "services/big/policy.yaml", "services/checkout/policy.yaml", "services/lfs/policy.yaml", "services/search/policy.yaml"}
+	want := []string{"defaults.yaml", "services/UPPER/policy.yaml", "services/big/policy.yaml", "services/checkout/policy.yaml", "services/lfs/policy.yaml",
+		"services/link/policy.yaml", "services/module/policy.yaml", "services/search/policy.yaml", "services/search/quotas.yaml"}
 	if got := slices.Sorted(maps.Keys(files)); !slices.Equal(got, want) {
 		t.Errorf("files %v, want %v", got, want)
 	}
 	parsed := quotafile.Parse(files, nil)
-	for _, broken := range []string{"big", "lfs", "UPPER"} {
+	for _, broken := range []string{"big", "lfs", "UPPER", "link", "module", "search"} {
 		if parsed.Broken[broken] == nil {
 			t.Errorf("%s is not refused by name: %v", broken, slices.Collect(maps.Keys(parsed.Broken)))
+		}
+	}
+	for _, link := range []string{"defaults.yaml", "services/link/policy.yaml", "services/module/policy.yaml", "services/search/quotas.yaml"} {
+		if !slices.ContainsFunc(parsed.Problems, func(p rlc.Problem) bool { return p.File == link && strings.Contains(p.Message, "symbolic link") }) {
+			t.Errorf("%s is not refused by name", link)
 		}
 	}
 	// Publishing keeps all of it as it is, and writes over no link.
@@ -246,6 +253,23 @@ func TestOddThingsInTheTreeAreIgnored(t *testing.T) {
 	}
 	if _, err := os.Stat(canary); err == nil {
 		t.Error("a hook from the tree ran")
+	}
+}
+
+// A folder of services that is a link is not a repository without services.
+func TestServicesThatAreNoFolderAreRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	dir := w.clone()
+	w.git(dir, "mv", "services", "elsewhere")
+	if err := os.Symlink("elsewhere", filepath.Join(dir, "services")); err != nil {
+		t.Fatal(err)
+	}
+	w.git(dir, "add", "-A")
+	w.git(dir, "commit", "-q", "-m", "moved")
+	w.git(dir, "push", "-q", "origin", "main")
+	if _, files, err := w.Head(t.Context()); !errors.Is(err, rlc.ErrInvalid) || !strings.Contains(err.Error(), "services is a file, a symbolic link") {
+		t.Errorf("%d files, %v; want it refused", len(files), err)
 	}
 }
 

@@ -187,7 +187,9 @@ func (v *view) file(root plumbing.Hash, path string) ([]byte, error) {
 
 // files reads the files of config.md, 1 below a root tree, of one service only
 // where a path segment is given, and remembers the folders it read in place of
-// those it knew.
+// those it knew. Where one of them is a symlink, a submodule or a folder, nothing is
+// followed and quotafile.NotPlain stands in its place: a policy that was not read must
+// not look like one that was removed.
 func (v *view) files(root plumbing.Hash, segment string) (rlc.Files, error) {
 	files, seen := rlc.Files{}, map[plumbing.Hash]rlc.Files{}
 	top, err := v.entries(root)
@@ -196,7 +198,9 @@ func (v *view) files(root plumbing.Hash, segment string) (rlc.Files, error) {
 	}
 	for _, e := range top {
 		switch {
-		case e.Name == "defaults.yaml" && regular(e.Mode):
+		case e.Name == "defaults.yaml" && !regular(e.Mode):
+			files[e.Name] = quotafile.NotPlain()
+		case e.Name == "defaults.yaml":
 			if files[e.Name], err = v.blob(e.Hash, quotafile.MaxFile); err != nil {
 				return nil, err
 			}
@@ -213,15 +217,22 @@ func (v *view) files(root plumbing.Hash, segment string) (rlc.Files, error) {
 				return nil, fmt.Errorf("%w: %d service folders, limit %d", rlc.ErrInvalid, len(services), maxFolders)
 			}
 			for _, s := range services {
+				path := "services/" + s.Name
+				if (s.Mode == filemode.Symlink || s.Mode == filemode.Submodule) && (segment == "" || s.Name == segment) && v.named(e.Name, s) {
+					files[path+"/policy.yaml"] = quotafile.NotPlain()
+				}
 				if s.Mode != filemode.Dir || segment != "" && s.Name != segment || !v.named(e.Name, s) {
 					continue
 				}
-				if err := v.folder(files, seen, "services/"+s.Name, s.Hash); err != nil {
+				if err := v.folder(files, seen, path, s.Hash); err != nil {
 					return nil, err
 				}
 			}
-		case quotafile.Reads(e.Name) || e.Name == "services" || e.Name == "profiles" || e.Name == "contracts":
-			v.log.Warn("not a plain file or folder: ignored", "path", e.Name, "mode", e.Mode.String())
+		case e.Name == "services":
+			return nil, fmt.Errorf("%w: services is a file, a symbolic link or a submodule, and none of them is followed; put the folder itself in its place", rlc.ErrInvalid)
+		case e.Name == "profiles" || e.Name == "contracts":
+			// What refers to one that is in there is refused by name.
+			v.log.Warn("not a folder: ignored", "path", e.Name, "mode", e.Mode.String())
 		}
 	}
 	if v.dirs != nil {
@@ -246,7 +257,7 @@ func (v *view) folder(files rlc.Files, seen map[plumbing.Hash]rlc.Files, dir str
 				continue
 			}
 			if !regular(e.Mode) {
-				v.log.Warn("not a plain file or folder: ignored", "path", path, "mode", e.Mode.String())
+				in[e.Name] = quotafile.NotPlain()
 				continue
 			}
 			if in[e.Name], err = v.blob(e.Hash, quotafile.SizeLimit(path)); err != nil {

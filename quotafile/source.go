@@ -75,9 +75,21 @@ func (d *doc) header(o *object, kind string) bool {
 	return true
 }
 
+// notPlain stands for what is no plain file. No file that is one parses with it.
+var notPlain = []byte("\x00not a plain file\x00")
+
+// NotPlain is the content to parse in place of a file that is no plain file where one
+// is read: it is refused by name. Left out, it would read as a file that was removed,
+// and its limits would go.
+func NotPlain() []byte { return bytes.Clone(notPlain) }
+
 // scan refuses what must never reach the parser. Of each kind of fault the
 // first place is reported.
 func (d *doc) scan(data []byte, limit int, quotas bool) {
+	if bytes.Equal(data, notPlain) {
+		d.at(1, 1, "put the file itself in its place", "this is a symbolic link, a submodule or a folder, and none of them is followed")
+		return
+	}
 	if len(data) > limit {
 		d.at(1, 1, "split the service, or narrow what generates the file", "the file is larger than %d MiB", limit>>20)
 		return
