@@ -34,11 +34,16 @@ func (s *server) bucket(v *visit) error {
 	if len(rows) == 0 {
 		return t.noBucket(name)
 	}
+	table := v.r.URL.Query().Get("table")
+	r := t.row(name, key)
+	one := r != nil && (len(key) > 0 || len(rows) == 1)
+	if one && ending != "" && table == "marks" {
+		return s.quotaMarks(v, t, r, ending)
+	}
 	if ending == ".json" {
 		return s.answerBucket(v, t, name, key)
 	}
-	table := v.r.URL.Query().Get("table")
-	if r := t.row(name, key); r != nil && (len(key) > 0 || len(rows) == 1) {
+	if one {
 		if ending == ".csv" {
 			return s.quotaCSV(v, t, r, table)
 		}
@@ -191,6 +196,7 @@ func (s *server) quotaPage(v *visit, t *truth, r *row) error {
 		if view.Chart, err = s.quotaChart(v, t, r, history, proposals); err != nil {
 			return err
 		}
+		view.Chart.MarksCSV, view.Chart.MarksJSON = tableAs(v, ".csv", "marks"), tableAs(v, ".json", "marks")
 		view.Resolve = "1 h, highest step of " + stepText(history.Step) + " kept"
 		view.SightName, view.Sight = seconds(v, history)
 		view.Days = days(v, history)
@@ -228,8 +234,7 @@ func (s *server) quotaChart(v *visit, t *truth, r *row, h rlc.History, proposals
 	if err != nil {
 		return nil, err
 	}
-	w := rlc.Window{From: h.Hours[0].Start, Until: h.Hours[len(h.Hours)-1].Start.Add(time.Hour)}
-	happened, err := s.happenings(v.ctx(), t, r, w, proposals, promotions)
+	happened, err := s.happenings(v.ctx(), t, r, spanned(h), proposals, promotions)
 	if err != nil {
 		return nil, err
 	}

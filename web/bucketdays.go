@@ -53,8 +53,11 @@ func dayStats(h rlc.History, zone *time.Location) []dayStat {
 
 // tableCSV is the address of a table of a quota's page as CSV; "" is the days
 // behind its chart.
-func tableCSV(v *visit, table string) string {
-	u, err := url.Parse(v.as(".csv"))
+func tableCSV(v *visit, table string) string { return tableAs(v, ".csv", table) }
+
+// tableAs is tableCSV with another ending.
+func tableAs(v *visit, ending, table string) string {
+	u, err := url.Parse(v.as(ending))
 	if err != nil {
 		return ""
 	}
@@ -92,7 +95,7 @@ func (s *server) quotaCSV(v *visit, t *truth, r *row, table string) error {
 	case "left_out":
 		return s.leftOutCSV(v, t, r)
 	}
-	return invalid("table must be episodes, history, steps or left_out, or be left out for the days")
+	return invalid("table must be episodes, history, steps, left_out or marks, or be left out for the days")
 }
 
 // stepsCSV is how the last run came from history to the limit.

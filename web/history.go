@@ -3,6 +3,7 @@ package web
 import (
 	"cmp"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/openrlc/rlc"
@@ -60,6 +61,10 @@ func (s *server) history(v *visit) error {
 		Head: s.tabbed(t, "history"), Pager: v.pager(p.page, len(rows), len(p.revisions)),
 		Post: at + "/rollback", SignIn: !v.may(),
 	}
+	sheets := func(table string) ui.Pager {
+		return ui.Pager{CSV: withTable(v.as(".csv"), table), JSON: v.as(".json")}
+	}
+	view.PromotionSheets, view.PinSheets, view.DiffSheets = sheets("promotions"), sheets("pins"), sheets("differences")
 	for i, r := range rows {
 		view.Rows = append(view.Rows, ui.RevisionRow{
 			At: v.time(r.At), Hash: shortHash(r.Hash), By: by(r), Subject: r.Subject, Full: r.Hash,
@@ -198,6 +203,8 @@ func (s *server) apiHistory(v *visit) error {
 	return answer(v, http.StatusOK, doc)
 }
 
+// historyCSV is /services/{service}/history.csv: the revisions, or with ?table= one
+// of the page's other tables, whole.
 func (s *server) historyCSV(v *visit) error {
 	name := v.r.PathValue("service")
 	p, err := s.past(v, name)
@@ -205,6 +212,27 @@ func (s *server) historyCSV(v *visit) error {
 		return err
 	}
 	var rows [][]string
+	switch v.r.URL.Query().Get("table") {
+	case "":
+	case "promotions":
+		for _, one := range p.promotions {
+			rows = append(rows, []string{one.ID, one.Bucket, string(one.State), strings.Join(one.Plan, " "), strconv.FormatBool(one.All), promotionRow(v, "", one).Zones, one.Actor, stamp(one.Started), stamp(one.Ended), one.Why})
+		}
+		return sheet(v, name+"-promotions", []string{"id", "bucket", "state", "plan", "all", "enforced", "actor", "started_at", "ended_at", "why"}, rows)
+	case "pins":
+		for _, pin := range p.pins {
+			rows = append(rows, []string{pin.ID, pin.Quota, float(float64(pin.Limit.Rate)), strconv.FormatInt(int64(pin.Limit.Burst), 10), pin.Actor, stamp(pin.At), pin.Reason})
+		}
+		return sheet(v, name+"-pins", []string{"id", "quota", "rate", "burst", "actor", "at", "reason"}, rows)
+	case "differences":
+		for _, d := range p.compared.Differences {
+			row := differenceRow(d)
+			rows = append(rows, []string{d.Quota, d.What, row.Old, row.New, p.compared.Before.Hash, p.compared.After.Hash})
+		}
+		return sheet(v, name+"-differences", []string{"quota", "what", "old", "new", "from", "to"}, rows)
+	default:
+		return invalid("table must be promotions, pins or differences, or be left out for the revisions")
+	}
 	for _, r := range cut(p.revisions, p.page) {
 		rows = append(rows, []string{r.Hash, stamp(r.At), r.Author, r.Actor, r.Subject, r.Run})
 	}

@@ -39,6 +39,9 @@ func (s *server) service(v *visit) error {
 	if err != nil {
 		return err
 	}
+	if table := v.r.URL.Query().Get("table"); table != "" && ending != "" {
+		return s.serviceTable(v, t, table, ending)
+	}
 	page, err := v.page()
 	if err != nil {
 		return err

@@ -41,15 +41,7 @@ func (s *server) serviceChart(v *visit, t *truth, sum rlc.ServiceSummary) (*ui.C
 			d.Excluded = append(d.Excluded, band{max(w.From.Unix(), from.Unix()), min(w.Until.Unix(), until.Unix())})
 		}
 	}
-	proposals, _, err := s.Records.Proposals(v.ctx(), "", t.name, rlc.Page{Number: 1, Size: 20})
-	if err != nil {
-		return nil, err
-	}
-	promotions, err := s.Rollouts.Promotions(v.ctx(), t.name)
-	if err != nil {
-		return nil, err
-	}
-	happened, err := s.happenings(v.ctx(), t, nil, rlc.Window{From: from, Until: until}, proposals, promotions)
+	happened, err := s.serviceMarks(v, t, rlc.Window{From: from, Until: until})
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +53,22 @@ func (s *server) serviceChart(v *visit, t *truth, sum rlc.ServiceSummary) (*ui.C
 	c.Idle = weekSays(v, week, shown, highest, at) + " Drag to zoom, arrow keys to read."
 	c.Series, c.Happened = "highest step, at most, and mean per hour, over quota buckets", markTable(v, happened)
 	c.Data, c.Spans, c.Beyond, c.Days = d, spans(v, shown, from, until), beyond, weekTable(v, week)
+	c.MarksCSV, c.MarksJSON = serviceURL(t.name)+".csv?table=marks", serviceURL(t.name)+".json?table=marks"
+	c.DaysCSV, c.DaysJSON = serviceURL(t.name)+".csv?table=week", serviceURL(t.name)+".json?table=week"
 	return c, nil
+}
+
+// serviceMarks are what the chart of a service marks.
+func (s *server) serviceMarks(v *visit, t *truth, w rlc.Window) ([]happening, error) {
+	proposals, _, err := s.Records.Proposals(v.ctx(), "", t.name, rlc.Page{Number: 1, Size: 20})
+	if err != nil {
+		return nil, err
+	}
+	promotions, err := s.Rollouts.Promotions(v.ctx(), t.name)
+	if err != nil {
+		return nil, err
+	}
+	return s.happenings(v.ctx(), t, nil, w, proposals, promotions)
 }
 
 // weekSays is what the shown part of a week comes to, in words. What was

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -300,6 +301,8 @@ func (s *server) settingsJSON(v *visit) error {
 	return answer(v, http.StatusOK, out)
 }
 
+// settingsCSV is /settings.csv: the keys, or with ?table=parts or ?table=profiles
+// one of the tables beside them.
 func (s *server) settingsCSV(v *visit) error {
 	page, err := v.page()
 	if err != nil {
@@ -310,6 +313,21 @@ func (s *server) settingsCSV(v *visit) error {
 		return err
 	}
 	var rows [][]string
+	switch v.r.URL.Query().Get("table") {
+	case "":
+	case "parts":
+		for _, p := range setup.Parts {
+			rows = append(rows, []string{p.Name, p.Engine, p.Where, strconv.FormatBool(p.Trouble == ""), p.Trouble, stamp(p.Since)})
+		}
+		return sheet(v, "parts", []string{"name", "engine", "where", "ok", "error", "since"}, rows)
+	case "profiles":
+		for _, p := range s.profiles() {
+			rows = append(rows, []string{p.Name, strconv.FormatBool(p.Builtin), strconv.Itoa(p.Services), float(p.Step), strconv.Itoa(p.Sources), strings.Join(p.Attributes, " ")})
+		}
+		return sheet(v, "profiles", []string{"name", "builtin", "services", "step_seconds", "sources", "attributes"}, rows)
+	default:
+		return invalid("table must be parts or profiles, or be left out for the keys")
+	}
 	for _, k := range cut(setup.Keys, page) {
 		rows = append(rows, []string{k.Key, k.Value, k.Source})
 	}

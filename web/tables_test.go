@@ -21,6 +21,17 @@ func TestEveryTableOfAQuotaHasItsSheet(t *testing.T) {
 			"left_out": {"from", "until", "rule", "reason", "highest_step", "limit_had_it_counted", "word"},
 			"episodes": {"bucket", "key", "from", "until"},
 		},
+		"/services/checkout/buckets/mobile-create": {"marks": {"at", "until", "kind", "text", "url"}},
+		"/services/checkout":                       {"marks": {"at", "until", "kind", "text", "url"}, "week": {"start", "mean", "highest_step", "dropped", "above_shadow"}},
+		"/services/checkout/history": {
+			"promotions":  {"id", "bucket", "state", "plan", "all", "enforced", "actor", "started_at", "ended_at", "why"},
+			"pins":        {"id", "quota", "rate", "burst", "actor", "at", "reason"},
+			"differences": {"quota", "what", "old", "new", "from", "to"},
+		},
+		"/settings": {
+			"parts":    {"name", "engine", "where", "ok", "error", "since"},
+			"profiles": {"name", "builtin", "services", "step_seconds", "sources", "attributes"},
+		},
 		"/services/checkout/buckets/callers/whatif?key=caller%3Dbatch-reports": {
 			"":        {"headroom", "limit_rate"},
 			"choices": {"changed", "stat", "window", "headroom", "left_out", "limit_rate", "drops", "share", "at_least", "episodes"},
@@ -50,10 +61,49 @@ func TestEveryTableOfAQuotaHasItsSheet(t *testing.T) {
 			}
 		}
 	}
-	for _, bad := range []string{"/services/checkout/buckets/callers/whatif.csv?key=caller%3Dsearch&table=no", "/services/checkout/whatif.csv?table=no", "/services/checkout/buckets/callers.csv?key=caller%3Dsearch&table=no"} {
+	for _, bad := range []string{"/services/checkout.csv?table=no", "/services/checkout.json?table=no", "/services/checkout/history.csv?table=no", "/settings.csv?table=no", "/services/checkout/buckets/callers/whatif.csv?key=caller%3Dsearch&table=no", "/services/checkout/whatif.csv?table=no", "/services/checkout/buckets/callers.csv?key=caller%3Dsearch&table=no"} {
 		if w := get(h, bad); w.Code != 400 {
 			t.Errorf("%s: %d, want 400", bad, w.Code)
 		}
+	}
+}
+
+// What a chart marks is for programs too, the newest first: a run, and who accepted.
+func TestWhatAChartMarksIsDataToo(t *testing.T) {
+	h := newFixture(t).handler(t)
+	for _, target := range []string{"/services/checkout.json?table=marks", "/services/checkout/buckets/mobile-create.json?table=marks"} {
+		var got struct {
+			Marks []struct{ At, Kind, Text, URL string }
+		}
+		if err := json.Unmarshal(get(h, target).Body.Bytes(), &got); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(got.Marks, func(m struct{ At, Kind, Text, URL string }) bool {
+			return m.At == "2026-11-26T10:00:00Z" && m.Kind == "accepted" && m.Text == "accepted by ana" && m.URL == "/proposals/cron-2026-11-26T060000Z-checkout"
+		}) || !slices.IsSortedFunc(got.Marks, func(a, b struct{ At, Kind, Text, URL string }) int { return strings.Compare(b.At, a.At) }) {
+			t.Errorf("%s: %+v", target, got.Marks)
+		}
+	}
+	var week struct {
+		Hours []struct {
+			Start         string
+			Mean, Dropped *float64
+		}
+	}
+	if err := json.Unmarshal(get(h, "/services/checkout.json?table=week").Body.Bytes(), &week); err != nil {
+		t.Fatal(err)
+	}
+	if len(week.Hours) != 168 || week.Hours[0].Start != "2026-11-25T06:00:00Z" || week.Hours[0].Mean == nil || *week.Hours[0].Mean <= 0 {
+		t.Errorf("%d hours from %+v", len(week.Hours), week.Hours[:min(1, len(week.Hours))])
+	}
+}
+
+// What names files and hosts is withheld in the sheet of parts as on the page.
+func TestTheSheetOfPartsWithholdsWhatThePageDoes(t *testing.T) {
+	h := newFixture(t).handler(t)
+	open, all := get(h, "/settings.csv?table=parts").Body.String(), request(h, "GET", "/settings.csv?table=parts", "", bearer).Body.String()
+	if !strings.Contains(open, "not shown") || open == all || strings.Contains(all, "not shown") {
+		t.Errorf("open %q, to whoever has the token %q", open, all)
 	}
 }
 

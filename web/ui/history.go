@@ -33,9 +33,11 @@ type History struct {
 	Policy            []DiffLine // lines of policy.yaml that differ
 	Promotions        []PromotionRow
 	Pins              []PinRow
-	Shadow            []Link // buckets that may be promoted
-	Post              string
-	SignIn            bool
+	// The tables as sheets.
+	PromotionSheets, PinSheets, DiffSheets Pager
+	Shadow                                 []Link // buckets that may be promoted
+	Post                                   string
+	SignIn                                 bool
 }
 
 // RevisionRow is one commit.

@@ -317,10 +317,13 @@ type Chart struct {
 	Series   string // what the line and the band are
 	Happened Grid   // the marks as a table
 	Days     Grid   // what is drawn, by the day; without rows where the page has its own
-	Beyond   string // what the address asks for and is not there; ""
-	Kinds    ChartKinds
-	Spans    []Choice // windows that the chart can show
-	Data     any
+	// The tables as sheets.
+	MarksCSV, MarksJSON string
+	DaysCSV, DaysJSON   string // hour by hour
+	Beyond              string // what the address asks for and is not there; ""
+	Kinds               ChartKinds
+	Spans               []Choice // windows that the chart can show
+	Data                any
 }
 
 // ChartKinds says which marks the legend explains.
