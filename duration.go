@@ -3,9 +3,26 @@ package rlc
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 )
+
+// DurationText writes a duration as people and ParseDuration write it: no unit that
+// is 0, whole days as days. "30m", "1h30m", "1m30s", "28d".
+func DurationText(d time.Duration) string {
+	if d >= 24*time.Hour && d%(24*time.Hour) == 0 {
+		return strconv.Itoa(int(d/(24*time.Hour))) + "d"
+	}
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
 
 // ParseDuration reads a duration as people write it: 90s, 2m30s, 12h, 7d, 2w, 1d12h.
 // The units are those of time.ParseDuration, and days of 24 hours and weeks of

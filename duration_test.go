@@ -24,3 +24,17 @@ func TestDurationsAreWrittenInDaysAndWeeksToo(t *testing.T) {
 		}
 	}
 }
+
+// What is shown is what may be typed: no unit of 0, and it reads as the same time.
+func TestDurationsAreShownAsTheyAreTyped(t *testing.T) {
+	const day = 24 * time.Hour
+	for d, want := range map[time.Duration]string{
+		0: "0s", 10 * time.Second: "10s", time.Minute: "1m", 90 * time.Second: "1m30s", 10 * time.Minute: "10m", 30 * time.Minute: "30m",
+		time.Hour: "1h", 90 * time.Minute: "1h30m", time.Hour + time.Second: "1h0m1s", day: "1d", 36 * time.Hour: "36h", 28 * day: "28d", 250 * time.Millisecond: "250ms",
+	} {
+		got := rlc.DurationText(d)
+		if back, err := rlc.ParseDuration(got); got != want || err != nil || back != d {
+			t.Errorf("%v is shown as %q, want %q; it reads as %v (%v)", d, got, want, back, err)
+		}
+	}
+}

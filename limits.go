@@ -75,7 +75,7 @@ func (w WindowLimit) Valid() error {
 	span := w.Span()
 	switch {
 	case w.Requests < 0 || float64(w.Requests) > MaxRate:
-		return fmt.Errorf("%w: %d requests are outside 0 to %g", ErrInvalid, w.Requests, MaxRate)
+		return fmt.Errorf("%w: %s requests are outside 0 to %s", ErrInvalid, Number(w.Requests), Number(MaxRate))
 	case (w.Per == "") == (w.Length == 0) || w.Per != "" && span == 0:
 		return fmt.Errorf("%w: a window is either a unit or a length", ErrInvalid)
 	case span < time.Millisecond || span > MaxWindow || span%time.Microsecond != 0:

@@ -1,7 +1,7 @@
 package rlc
 
 import (
-	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -148,9 +148,9 @@ func covers(pattern []string, value string) bool {
 func (o Override) Does() string {
 	switch {
 	case o.Action == "limit" && o.Rate != nil:
-		return fmt.Sprintf("limit %g/s", float64(*o.Rate))
+		return "limit " + Number(*o.Rate) + "/s"
 	case o.Action == "drop":
-		return fmt.Sprintf("drop %g %%", 100*float64(o.DropRatio))
+		return "drop " + Number(math.Round(1e6*float64(o.DropRatio))/1e4) + " %"
 	}
 	return o.Action
 }

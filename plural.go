@@ -1,12 +1,9 @@
 package rlc
 
-import (
-	"strconv"
-	"strings"
-)
+import "strings"
 
 // Plural is a number of things in words: "1 episode", "2 episodes", "5 losses",
-// "3 policies". thing is an English noun with a regular plural, or several words
+// "1,200 policies". thing is an English noun with a regular plural, or several words
 // that end in one.
 func Plural(n int, thing string) string {
 	if n == 1 {
@@ -21,5 +18,5 @@ func Plural(n int, thing string) string {
 	if before, ok := strings.CutSuffix(thing, "y"); ok && before != "" && !strings.ContainsRune("aeiou", rune(before[len(before)-1])) {
 		stem, end = before, "ies"
 	}
-	return strconv.Itoa(n) + " " + stem + end
+	return Number(n) + " " + stem + end
 }

@@ -73,11 +73,11 @@ func (l Limit) Valid() error {
 	case math.IsNaN(r) || math.IsInf(r, 0):
 		return fmt.Errorf("%w: rate is not a finite number", ErrInvalid)
 	case r < 0 || r > MaxRate:
-		return fmt.Errorf("%w: rate %g is outside 0 to %g", ErrInvalid, r, MaxRate)
+		return fmt.Errorf("%w: rate %s is outside 0 to %s", ErrInvalid, Number(r), Number(MaxRate))
 	case l.Burst < 0 || float64(l.Burst) > MaxRate:
-		return fmt.Errorf("%w: burst %d is outside 0 to %g", ErrInvalid, l.Burst, MaxRate)
+		return fmt.Errorf("%w: burst %s is outside 0 to %s", ErrInvalid, Number(l.Burst), Number(MaxRate))
 	case r > 0 && l.Burst < 1:
-		return fmt.Errorf("%w: burst %d is below 1 beside a rate of %g", ErrInvalid, l.Burst, r)
+		return fmt.Errorf("%w: burst %s is below 1 beside a rate of %s", ErrInvalid, Number(l.Burst), Number(r))
 	}
 	return nil
 }

@@ -99,13 +99,13 @@ func explainText(x Explanation, d Decision) string {
 	case d.Failure != "":
 		return fmt.Sprintf("dropped: %s fails closed, and the shared store does not answer (%s)", d.Bucket, d.Failure)
 	case x.Outcome == Drop:
-		return fmt.Sprintf("dropped: %s enforces %g/s with burst %d and is used up", d.Bucket, d.Limit.Rate, d.Limit.Burst)
+		return fmt.Sprintf("dropped: %s enforces %s/s with burst %s and is used up", d.Bucket, rlc.Number(d.Limit.Rate), rlc.Number(d.Limit.Burst))
 	case x.Outcome == VirtualDrop:
-		return fmt.Sprintf("admitted; %s allows %g/s with burst %d and is used up: dropped if everything enforced", d.Bucket, d.Limit.Rate, d.Limit.Burst)
+		return fmt.Sprintf("admitted; %s allows %s/s with burst %s and is used up: dropped if everything enforced", d.Bucket, rlc.Number(d.Limit.Rate), rlc.Number(d.Limit.Burst))
 	case d.Bucket == Unmatched && d.Limit == nil:
 		return "admitted: no quota bucket matches"
 	case d.Limit == nil:
 		return fmt.Sprintf("admitted: %s has no quota for it yet", d.Bucket)
 	}
-	return fmt.Sprintf("admitted: %s allows %g/s with burst %d, %d left", d.Bucket, d.Limit.Rate, d.Limit.Burst, d.Remaining)
+	return fmt.Sprintf("admitted: %s allows %s/s with burst %s, %s left", d.Bucket, rlc.Number(d.Limit.Rate), rlc.Number(d.Limit.Burst), rlc.Number(d.Remaining))
 }

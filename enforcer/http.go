@@ -206,7 +206,7 @@ func invalid(r Request) string {
 	case r.Cost < 0:
 		return fmt.Sprintf("cost %d is negative; want 1 or more, or 0 to look without taking", r.Cost)
 	case float64(r.Cost) > rlc.MaxRate:
-		return fmt.Sprintf("cost %d is above %g", r.Cost, rlc.MaxRate)
+		return fmt.Sprintf("cost %s is above %s", rlc.Number(r.Cost), rlc.Number(rlc.MaxRate))
 	case len(r.Attributes) > maxAttributes:
 		return fmt.Sprintf("%d attributes; at most %d", len(r.Attributes), maxAttributes)
 	}

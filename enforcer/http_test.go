@@ -306,7 +306,7 @@ func TestBadInputIsRefusedWithAClearText(t *testing.T) {
 		{"POST", "/v1/check", `{"service":"s","cost":1.5}`, 400, "cost must be a whole number, not 1.5"},
 		{"POST", "/v1/check", `{"service":"s","cost":"x"}`, 400, "cost must be a whole number, not text"},
 		{"POST", "/v1/check", `{"service":"s","cost":99999999999999999999}`, 400, "cost must be a whole number, not 99999999999999999999"},
-		{"POST", "/v1/check", `{"service":"s","cost":900000000000000000}`, 400, "is above 1e+11"},
+		{"POST", "/v1/check", `{"service":"s","cost":900000000000000000}`, 400, "is above 100,000,000,000"},
 		{"POST", "/v1/check", `{"service":"s","attributes":{"caller":5}}`, 400, "must be text, not a number"},
 		{"POST", "/v1/check", `{"service":"s","attributes":{"":"x"}}`, 400, "attribute's name"},
 		{"POST", "/v1/check", many, 400, "65 attributes; at most 64"},

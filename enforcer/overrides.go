@@ -189,7 +189,7 @@ func (o Override) wrong() string {
 	case o.Until.Sub(o.From) > MaxOverride:
 		return fmt.Sprintf("it stands for %s; at most %s", o.Until.Sub(o.From), MaxOverride)
 	case o.RampSeconds < 0 || time.Duration(o.RampSeconds)*time.Second > maxRamp || o.RampSeconds > 0 && o.Action == LiftAction:
-		return fmt.Sprintf("ramp_seconds %d is outside 0 to %g, or beside lift", o.RampSeconds, maxRamp.Seconds())
+		return fmt.Sprintf("ramp_seconds %s is outside 0 to %s, or beside lift", rlc.Number(o.RampSeconds), rlc.Number(maxRamp.Seconds()))
 	case len(o.Match) > 16:
 		return "match names more than 16 attributes"
 	}

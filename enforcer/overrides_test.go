@@ -83,7 +83,7 @@ func TestOverridesAreReadStrictly(t *testing.T) {
 		with(`"service":"s"`, `"service":""`):                                    "service is missing",
 		with(`"action":"limit"`, `"action":"stop"`):                              `action "stop"`,
 		with(`"rate":5`, `"rate":-1`):                                            "rate -1 is outside",
-		with(`"rate":5`, `"rate":1e12`):                                          "rate 1e+12 is outside",
+		with(`"rate":5`, `"rate":1e12`):                                          "rate 1,000,000,000,000 is outside",
 		with(`"rate":5`, `"rate":"5"`):                                           "rate",
 		with(`"rate":5`, `"rate":5,"burst":0`):                                   "burst 0 is below 1",
 		with(`"rate":5,`, ``):                                                    "limit needs a rate",

@@ -86,7 +86,7 @@ func needsPerson(m Merging, c *rlc.Change) string {
 	case Lowers(c) && c.Backtest.New == nil:
 		return "nothing was replayed against its decrease"
 	case Lowers(c) && c.Backtest.New.Drops > 0:
-		return fmt.Sprintf("its decrease would have dropped %.0f requests", math.Ceil(c.Backtest.New.Drops))
+		return fmt.Sprintf("its decrease would have dropped %s requests", rlc.Number(math.Ceil(c.Backtest.New.Drops)))
 	case Lowers(c) && BurstFallsShort(c):
 		return "its burst would not hold the highest second that was counted"
 	case fallingHours(c) > 0 && c.Backtest.New.AtLeast:

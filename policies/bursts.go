@@ -28,7 +28,7 @@ func BurstText(b *rlc.Backtest) string {
 	}
 	text := fmt.Sprintf("The burst would have held every second that enforcers counted, at most %s", stat.RateText(seen.Highest.Rate))
 	if seen.Over > 0 {
-		text = fmt.Sprintf("The burst would not have held the highest second of %d of %d hours, at most %s; %d holds them all", seen.Over, seen.Hours, stat.RateText(seen.Highest.Rate), seen.Holds)
+		text = fmt.Sprintf("The burst would not have held the highest second of %d of %d hours, at most %s; %s holds them all", seen.Over, seen.Hours, stat.RateText(seen.Highest.Rate), rlc.Number(seen.Holds))
 	}
 	if seen.Unseen > 0 && blind != "" {
 		text += fmt.Sprintf("; in %d of %d hours nobody counted seconds, and %s", seen.Unseen, seen.Hours+seen.Unseen, blind)

@@ -3,7 +3,6 @@ package policies
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -48,7 +47,7 @@ func (d *decoder) number(name string, low, high float64) (float64, bool) {
 		return 0, false
 	}
 	if !(f >= low && f <= high) { // NaN too
-		d.problem(fmt.Sprintf("%s %s is out of range", name, plain(f)), fmt.Sprintf("%s to %s", plain(low), plain(high)))
+		d.problem(fmt.Sprintf("%s %s is out of range", name, rlc.Number(f)), fmt.Sprintf("%s to %s", rlc.Number(low), rlc.Number(high)))
 		return 0, false
 	}
 	return f, true
@@ -69,7 +68,7 @@ func (d *decoder) text(name string) (string, bool) {
 
 // duration reads "28d", "2w" or what Go reads, between low and high.
 func (d *decoder) duration(name string, low, high time.Duration) (time.Duration, bool) {
-	hint := fmt.Sprintf("%s to %s, as in 28d, 4w, 36h or 5s", days(low), days(high))
+	hint := fmt.Sprintf("%s to %s, as in 28d, 4w, 36h or 5s", rlc.DurationText(low), rlc.DurationText(high))
 	v, ok := d.get(name)
 	if !ok {
 		return 0, false
@@ -127,13 +126,4 @@ func (d *decoder) finish() []rlc.Problem {
 		d.problem(fmt.Sprintf("unknown parameter %q of policy %s", name, d.kind), hint)
 	}
 	return d.problems
-}
-
-func plain(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
-
-func days(d time.Duration) string {
-	if d < 24*time.Hour {
-		return d.String()
-	}
-	return plain(d.Hours()/24) + "d"
 }

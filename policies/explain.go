@@ -70,7 +70,7 @@ func verdict(c rlc.Change) string {
 	case c.New == nil:
 		return "no quota"
 	case c.Old == nil:
-		return fmt.Sprintf("new: %s, burst %d%s", stat.RateText(c.New.Rate), c.New.Burst, mode)
+		return fmt.Sprintf("new: %s, burst %s%s", stat.RateText(c.New.Rate), rlc.Number(c.New.Burst), mode)
 	case c.Old.Rate != c.New.Rate:
 		verb := "raised"
 		if c.New.Rate < c.Old.Rate {
@@ -78,7 +78,7 @@ func verdict(c rlc.Change) string {
 		}
 		return fmt.Sprintf("%s from %s to %s (%s)%s", verb, stat.RateText(c.Old.Rate), stat.RateText(c.New.Rate), relative(c.Old.Rate, c.New.Rate), mode)
 	case c.Old.Burst != c.New.Burst:
-		return fmt.Sprintf("unchanged rate of %s, burst from %d to %d%s", stat.RateText(c.New.Rate), c.Old.Burst, c.New.Burst, mode)
+		return fmt.Sprintf("unchanged rate of %s, burst from %s to %s%s", stat.RateText(c.New.Rate), rlc.Number(c.Old.Burst), rlc.Number(c.New.Burst), mode)
 	case c.OldMode != c.NewMode && c.NewMode == "":
 		return fmt.Sprintf("unchanged at %s, no longer in shadow of its own", stat.RateText(c.New.Rate))
 	}

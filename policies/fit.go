@@ -99,7 +99,7 @@ func (f Fit) tooBursty(in []*rlc.Change, room rlc.Burst) {
 	}
 	for _, c := range in {
 		if l := f.Contracts[c.ID()]; l.Burst > 0 {
-			why := fmt.Sprintf("bursts of the contracts, %d in all, exceed the capacity's burst of %d and are kept", sum, room)
+			why := fmt.Sprintf("bursts of the contracts, %s in all, exceed the capacity's burst of %s and are kept", rlc.Number(sum), rlc.Number(room))
 			c.Reasons = append(c.Reasons, rlc.Reason{Rule: "capacity_fit", Detail: why, Rate: c.New.Rate, Asks: true})
 			c.Look = joined([]string{c.Look, why})
 		}
@@ -256,7 +256,7 @@ func cut(svc *rlc.Service, in []*rlc.Change, f Fit, rates, bursts []float64, lim
 	}
 	what := fmt.Sprintf("quotas of %s in all × %.2f that peak together exceed the capacity of %s", stat.RateText(rlc.Rate(asked)), kappa, stat.RateText(limit))
 	if rates == nil {
-		what = fmt.Sprintf("bursts in all × %.2f that peak together exceed the capacity of %d", kappa, svc.Capacity.Burst)
+		what = fmt.Sprintf("bursts in all × %.2f that peak together exceed the capacity of %s", kappa, rlc.Number(svc.Capacity.Burst))
 	}
 	shares := make([]rlc.Limit, len(in))
 	for i, c := range in {
@@ -281,7 +281,7 @@ func cut(svc *rlc.Service, in []*rlc.Change, f Fit, rates, bursts []float64, lim
 		if to == from {
 			continue
 		}
-		lost := fmt.Sprintf("%s: cut from %s, burst %d to %s, burst %d", what, stat.RateText(from.Rate), from.Burst, stat.RateText(to.Rate), to.Burst)
+		lost := fmt.Sprintf("%s: cut from %s, burst %s to %s, burst %s", what, stat.RateText(from.Rate), rlc.Number(from.Burst), stat.RateText(to.Rate), rlc.Number(to.Burst))
 		c.New = &to
 		c.Reasons = append(c.Reasons, rlc.Reason{Rule: "capacity_fit", Detail: lost, Rate: to.Rate, Acted: true})
 		c.Look = joined([]string{c.Look, lost})

@@ -45,7 +45,7 @@ func TestWhatExceedsTheCapacityIsWaterFilled(t *testing.T) {
 		t.Errorf("losses %+v, want %+v", losses, want)
 	}
 	c := changes[3]
-	if r := c.Reasons[0]; r.Rule != "capacity_fit" || !strings.Contains(r.Detail, "cut from 900/s, burst 1800 to 400/s, burst 800") || c.Look == "" ||
+	if r := c.Reasons[0]; r.Rule != "capacity_fit" || !strings.Contains(r.Detail, "cut from 900/s, burst 1,800 to 400/s, burst 800") || c.Look == "" ||
 		c.Why != "an estimate; cut to 400/s to fit the capacity" {
 		t.Errorf("reason %+v, look %q, why %q", r, c.Look, c.Why)
 	}
@@ -92,7 +92,7 @@ func TestContractsAreHeldAgainstTheCapacityWhateverKIs(t *testing.T) {
 		svc, changes := fitted(rlc.Capacity{Rate: 1000, Reserve: 0.1}, 600, x.b)
 		FitCapacity(svc, changes, Fit{Coincidence: 0.6, Contracts: map[string]rlc.Limit{"callers/caller=a": {Rate: 600}, "callers/caller=b": {Rate: x.b}}})
 		for _, c := range changes[1:] {
-			if c.Held != x.held || (x.held != "" && c.HeldWhy != "contracts of 1400/s in all do not fit the capacity of 1000/s, 900/s after its reserve") {
+			if c.Held != x.held || (x.held != "" && c.HeldWhy != "contracts of 1,400/s in all do not fit the capacity of 1,000/s, 900/s after its reserve") {
 				t.Errorf("%s: held %q: %s", name, c.Held, c.HeldWhy)
 			}
 		}
@@ -112,7 +112,7 @@ func TestPromisedBurstsBeyondTheDeclaredOneAreKeptAndSaid(t *testing.T) {
 	svc, changes := fitted(rlc.Capacity{Rate: 1000, Burst: 900}, 300, 300)
 	FitCapacity(svc, changes, Fit{Contracts: map[string]rlc.Limit{"callers/caller=a": {Rate: 200, Burst: 500}, "callers/caller=b": {Rate: 200, Burst: 500}}})
 	for _, c := range changes[1:] {
-		if c.New.Burst != 500 || !strings.Contains(c.Look, "bursts of the contracts, 1000 in all, exceed the capacity's burst of 900 and are kept") {
+		if c.New.Burst != 500 || !strings.Contains(c.Look, "bursts of the contracts, 1,000 in all, exceed the capacity's burst of 900 and are kept") {
 			t.Errorf("%s: %v, look %q", c.ID(), c.New, c.Look)
 		}
 	}

@@ -291,13 +291,13 @@ func (g *guarding) reportedZero() string {
 func (g *guarding) implausible() string {
 	for _, f := range []float64{float64(g.est.Limit.Rate), float64(g.est.Limit.Burst), g.est.MaxIncrease} {
 		if math.IsNaN(f) || math.IsInf(f, 0) || f < 0 || f > rlc.MaxRate {
-			return fmt.Sprintf("the estimate %v is not a possible limit", float64(g.est.Limit.Rate))
+			return fmt.Sprintf("the estimate %s is not a possible limit", rlc.Number(g.est.Limit.Rate))
 		}
 	}
 	if h := g.est.Forecast.Hours(); h != nil {
 		for _, r := range h.Rates {
 			if !(r >= 0 && r <= rlc.MaxRate) {
-				return fmt.Sprintf("the estimate %v of an hour is not a possible rate", float64(r))
+				return fmt.Sprintf("the estimate %s of an hour is not a possible rate", rlc.Number(r))
 			}
 		}
 	}
@@ -352,7 +352,7 @@ func (g *guarding) finalBurst(burst rlc.Burst) {
 	}
 	for i := range g.change.Reasons {
 		if r := &g.change.Reasons[i]; r.Rule == "burst" {
-			r.Detail += fmt.Sprintf("; %d with the rate and the steps as the guards leave them", burst)
+			r.Detail += fmt.Sprintf("; %s with the rate and the steps as the guards leave them", rlc.Number(burst))
 			return
 		}
 	}

@@ -124,7 +124,7 @@ func (g *guarding) deadband() bool {
 	change := stat.ShareText(float64(g.rate/cur.Rate-1), 1)
 	g.rate = cur.Rate
 	if float64(burst) >= float64(cur.Burst)*(1+g.guards.Deadband) {
-		g.reason("deadband", true, "%s is inside the deadband of %.0f %%; the burst of %d is too small", change, 100*g.guards.Deadband, cur.Burst)
+		g.reason("deadband", true, "%s is inside the deadband of %.0f %%; the burst of %s is too small", change, 100*g.guards.Deadband, rlc.Number(cur.Burst))
 		return true
 	}
 	g.kept = true
@@ -271,7 +271,7 @@ func (g *guarding) promisedBurst(l rlc.Limit) rlc.Limit {
 		return l
 	}
 	l.Burst = c.Limit.Burst
-	g.reason("contract", true, "never below the contract's burst of %d", l.Burst)
+	g.reason("contract", true, "never below the contract's burst of %s", rlc.Number(l.Burst))
 	return l
 }
 

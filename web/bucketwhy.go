@@ -30,7 +30,7 @@ func explain(v *visit, t *truth, r *row, view *ui.Bucket) {
 		view.WhyTitle = "Why " + limitText(c.New)
 	}
 	x := policies.Explain(*c)
-	view.Outcome = x.Verdict
+	view.Outcome = capital(x.Verdict)
 	if l := r.force(); l != nil && c.Moves() && c.New != nil { // the steps lead to another number
 		view.WhyTitle += " is proposed"
 		view.Outcome += ". In force is " + timedText(l, r.forceTimed()) + ": " + cmp.Or(r.why, "no reason is written beside it")

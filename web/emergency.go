@@ -153,7 +153,7 @@ func (s *server) zoneSigns(standing bool) (out []ui.Sign) {
 			where = "Without a zone"
 		}
 		has := "have"
-		if z.Have == 1 {
+		if z.Have == 1 || z.Enforcers == 1 {
 			has = "has"
 		}
 		sign := ui.Sign{Level: "good", Before: fmt.Sprintf("%s: %d of %s", where, z.Have, plural(z.Enforcers, "enforcer", "enforcers")), After: has + " the newest overrides"}
@@ -312,13 +312,13 @@ func throttleCommand(o rlc.Override) string {
 	}
 	switch o.Action {
 	case "limit":
-		b += " --rate " + strconv.FormatFloat(float64(*o.Rate), 'g', -1, 64)
+		b += " --rate " + strconv.FormatFloat(float64(*o.Rate), 'f', -1, 64)
 	case "drop":
-		b += " --drop " + strconv.FormatFloat(float64(o.DropRatio), 'g', -1, 64)
+		b += " --drop " + strconv.FormatFloat(float64(o.DropRatio), 'f', -1, 64)
 	default:
 		b += " --" + o.Action
 	}
-	return b + " --ttl " + o.Until.Sub(o.From).String() + " --reason " + quote(o.Reason)
+	return b + " --ttl " + rlc.DurationText(o.Until.Sub(o.From)) + " --reason " + quote(o.Reason)
 }
 
 // --- by form

@@ -32,7 +32,7 @@ func inForceText(r *row) string {
 	if l == nil {
 		return "no quota"
 	}
-	parts := []string{stat.RateText(l.Rate), fmt.Sprintf("burst %d", l.Burst)}
+	parts := []string{stat.RateText(l.Rate), "burst " + rlc.Number(l.Burst)}
 	if h := r.forceTimed().Hours; h != nil {
 		parts = append(parts, policies.HoursText(h))
 	}

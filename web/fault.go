@@ -42,7 +42,7 @@ func faultOf(err error) (f fault, known bool) {
 	switch {
 	case errors.As(err, &f):
 	case errors.As(err, &tooLarge):
-		f = fault{status: http.StatusRequestEntityTooLarge, detail: fmt.Sprintf("The request is larger than %d bytes.", tooLarge.Limit)}
+		f = fault{status: http.StatusRequestEntityTooLarge, detail: fmt.Sprintf("The request is larger than %s bytes.", rlc.Number(tooLarge.Limit))}
 	case errors.Is(err, rlc.ErrNotFound):
 		f = fault{status: http.StatusNotFound, detail: absent(err)}
 	case errors.Is(err, rlc.ErrConflict):

@@ -31,7 +31,7 @@ func digits(n float64) string {
 	if a := math.Abs(n); a > 0 && a < 0.5 {
 		return "< 1"
 	}
-	return commas(strconv.FormatFloat(math.Round(n), 'f', 0, 64))
+	return rlc.Grouped(strconv.FormatFloat(math.Round(n), 'f', 0, 64))
 }
 
 // bounded is a count in a column that may be a lower bound.
@@ -61,7 +61,7 @@ const unknown = "unknown"
 func whole(n float64) string { return strconv.FormatFloat(math.Round(n), 'f', 0, 64) }
 
 // exact renders a number with every digit that matters, for hovering.
-func exact(n float64) string { return commas(strconv.FormatFloat(n, 'f', -1, 64)) }
+func exact(n float64) string { return rlc.Number(n) }
 
 // rate renders requests per second: three significant digits below 100, whole
 // above.
@@ -78,7 +78,7 @@ func rate(r float64) string {
 	case a >= 1e7:
 		return trim(r/1e6, 1) + " M"
 	}
-	return commas(strconv.FormatFloat(math.Round(r), 'f', 0, 64))
+	return rlc.Grouped(strconv.FormatFloat(math.Round(r), 'f', 0, 64))
 }
 
 func trim(n float64, decimals int) string {
@@ -86,22 +86,7 @@ func trim(n float64, decimals int) string {
 	if strings.Contains(s, ".") {
 		s = strings.TrimRight(strings.TrimRight(s, "0"), ".")
 	}
-	return commas(s)
-}
-
-func commas(s string) string {
-	sign := ""
-	if strings.HasPrefix(s, "-") {
-		sign, s = "−", s[1:]
-	}
-	whole, rest, dot := strings.Cut(s, ".")
-	for i := len(whole) - 3; i > 0; i -= 3 {
-		whole = whole[:i] + "," + whole[i:]
-	}
-	if dot {
-		whole += "." + rest
-	}
-	return sign + whole
+	return rlc.Grouped(s)
 }
 
 // percent renders a share between 0 and 1.

@@ -49,7 +49,7 @@ type imported struct {
 func (s *server) importText(text string, owners []string) (x imported, err error) {
 	x.text = strings.ReplaceAll(text, "\r\n", "\n")
 	if len(x.text) > mostImport {
-		return x, fault{status: http.StatusRequestEntityTooLarge, detail: fmt.Sprintf("The file is larger than %d bytes; import it with rlc import envoy-ratelimit.", mostImport)}
+		return x, fault{status: http.StatusRequestEntityTooLarge, detail: fmt.Sprintf("The file is larger than %s bytes; import it with rlc import envoy-ratelimit.", rlc.Number(mostImport))}
 	}
 	if strings.TrimSpace(x.text) == "" {
 		return x, invalid("Paste a file of Envoy's ratelimit service, or choose one.")

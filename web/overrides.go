@@ -76,7 +76,7 @@ func (in overrideIn) override(now time.Time) (o rlc.Override, err error) {
 	case in.Reason == "":
 		return o, invalid(overrideNeeds)
 	case !(in.TTL >= 1 && in.TTL <= maxLife.Seconds()):
-		return o, invalid("ttl_seconds must be within 1 second and 7 days (%g).", maxLife.Seconds())
+		return o, invalid("ttl_seconds must be within 1 second and 7 days (%s).", rlc.Number(maxLife.Seconds()))
 	}
 	o = rlc.Override{
 		Service: in.Service, Match: map[string][]string{}, Action: in.Action, Rate: in.Rate, Burst: in.Burst, DropRatio: in.DropRatio,
@@ -343,7 +343,7 @@ func (s *server) apiExtendOverride(v *visit) error {
 		return err
 	}
 	if !(in.By >= 1 && in.By <= maxLife.Seconds()) {
-		return invalid("by_seconds must be from 1 to %g.", maxLife.Seconds())
+		return invalid("by_seconds must be from 1 to %s.", rlc.Number(maxLife.Seconds()))
 	}
 	o, err := s.Overrides.ExtendOverride(v.ctx(), v.r.PathValue("id"), time.Duration(in.By*float64(time.Second)), v.who.name)
 	if err != nil {

@@ -387,7 +387,7 @@ func runSign(r *rlc.Run) ui.Sign {
 	sign := ui.Sign{Level: runLevel(r.Result), Link: ui.Link{Text: name, URL: runURL(r.ID)}}
 	switch r.Result {
 	case rlc.ResultFailed, rlc.ResultRefused:
-		sign.After = "ended " + string(r.Result) + ": " + r.Detail
+		sign.After = ended(r.Result) + ": " + r.Detail
 	default:
 		sign.After = fmt.Sprintf("looked at %s: %d changed, %d held", plural(r.Total, "quota", "quotas"), r.Changed, r.Held)
 		if !r.Finished.IsZero() {

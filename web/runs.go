@@ -63,12 +63,23 @@ func runsVerdict(all []rlc.Run) []ui.Part {
 	case rlc.ResultOK:
 		say = append(say, ui.Part{Text: "went well: "}, ui.Part{Text: count(float64(last.Changed)), Bold: true}, ui.Part{Text: " changed, "}, ui.Part{Text: count(float64(last.Held)), Bold: true}, ui.Part{Text: " held."})
 	default:
-		say = append(say, ui.Part{Text: "ended " + string(last.Result) + "."})
+		say = append(say, ui.Part{Text: ended(last.Result) + "."})
 	}
 	if bad > 0 && len(all) > 1 {
 		say = append(say, ui.Part{Text: fmt.Sprintf(" %d of these %d had trouble.", bad, len(all))})
 	}
 	return say
+}
+
+// ended says how a run that did not go well ended.
+func ended(r rlc.Result) string {
+	switch r {
+	case rlc.ResultRefused:
+		return "was refused"
+	case rlc.ResultFailed:
+		return "failed"
+	}
+	return "ended " + string(r)
 }
 
 func triggerText(r rlc.Run) string {

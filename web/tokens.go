@@ -109,7 +109,7 @@ func (s *server) apiCreateToken(v *visit) error {
 	case in.Role == rlc.MayAdmin && len(in.Services) > 0:
 		return invalid("an admin's token is not bound to services")
 	case !(in.TTL >= 60 && in.TTL <= maxTokenAge.Seconds()):
-		return invalid("ttl_seconds must be within 1 minute and 366 days (%.0f)", maxTokenAge.Seconds())
+		return invalid("ttl_seconds must be within 1 minute and 366 days (%s)", rlc.Number(maxTokenAge.Seconds()))
 	case slices.Contains(in.Services, "*"):
 		return invalid("services: * is no service's name; leave services out for a token that may act on all of them")
 	case slices.Contains(in.Services, ""):

@@ -134,7 +134,7 @@ func TestZonesSayHowManyEnforcersHaveTheOverrides(t *testing.T) {
 	f.overrides = []rlc.Override{override("held", nil)}
 	newest := rlc.Version{Epoch: 3, Number: 7}
 	f.acks = []rlc.Ack{{Enforcer: "a", Overrides: newest}, {Enforcer: "b", Zone: "eu-1", Overrides: newest}, {Enforcer: "c", Zone: "eu-1", Overrides: newest}, {Enforcer: "d", Zone: "us-1"}}
-	holds(t, f.handler(t), "/emergency", "Without a zone: 1 of 1 enforcer has the newest overrides", "In zone eu-1: 2 of 2 enforcers have the newest overrides", "In zone us-1: 0 of 1 enforcer have the newest overrides")
+	holds(t, f.handler(t), "/emergency", "Without a zone: 1 of 1 enforcer has the newest overrides", "In zone eu-1: 2 of 2 enforcers have the newest overrides", "In zone us-1: 0 of 1 enforcer has the newest overrides")
 }
 
 func TestAnOverridePutInForceIsWarnedOfWhereNothingNamesItsCaller(t *testing.T) {

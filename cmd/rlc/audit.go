@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -320,7 +321,7 @@ func (a *auditing) bill(ctx context.Context, subjects []*audit.Subject) (trouble
 			trouble = append(trouble, s.Service.Name+": "+b.Trouble)
 		}
 	}
-	fmt.Fprintf(a.progress, "The bill: %s, %.0f label sets at once, about %.0f samples in %s.\n", rlc.Plural(len(subjects), "service"), whole.LabelSets, whole.Samples, rlc.Plural(whole.Queries, "query"))
+	fmt.Fprintf(a.progress, "The bill: %s, %s label sets at once, about %s samples in %s.\n", rlc.Plural(len(subjects), "service"), rlc.Number(math.Round(whole.LabelSets)), rlc.Number(math.Round(whole.Samples)), rlc.Plural(whole.Queries, "query"))
 	return trouble, nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/internal/app"
 	"github.com/openrlc/rlc/internal/promhistory"
+	"github.com/openrlc/rlc/internal/stat"
 	"github.com/openrlc/rlc/policies"
 	"github.com/openrlc/rlc/quotafile"
 )
@@ -198,5 +199,5 @@ func (f seen) about() string {
 	if f.Each != "" {
 		each = "each " + f.Each
 	}
-	return fmt.Sprintf("%.4g/s in the last day, %s (%s)", float64(f.Rate), each, f.Why)
+	return fmt.Sprintf("%s in the last day, %s (%s)", stat.RateText(f.Rate), each, f.Why)
 }

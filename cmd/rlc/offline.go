@@ -18,6 +18,7 @@ import (
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/internal/backtest"
+	"github.com/openrlc/rlc/internal/stat"
 	"github.com/openrlc/rlc/policies"
 	"github.com/openrlc/rlc/policies/score"
 	"github.com/openrlc/rlc/quotafile"
@@ -214,10 +215,10 @@ func backtestText(w io.Writer, limit rlc.Limit, b rlc.Backtest) error {
 	if b.AtLeast {
 		least = "at least "
 	}
-	fmt.Fprintf(w, "A limit of %g/s with a burst of %d would have dropped %s%.0f of %.0f requests (%s) in %s.\n",
-		float64(limit.Rate), limit.Burst, least, b.Drops, b.Requests, percent(float64(b.Share)), rlc.Plural(len(b.Episodes), "episode"))
+	fmt.Fprintf(w, "A limit of %s with a burst of %s would have dropped %s%s of %s requests (%s) in %s.\n",
+		limitText(&limit), rlc.Number(limit.Burst), least, whole(b.Drops), whole(b.Requests), percent(float64(b.Share)), rlc.Plural(len(b.Episodes), "episode"))
 	if b.Worst != nil {
-		fmt.Fprintf(w, "Worst step: %s at %.4g/s.\n", b.Worst.At.UTC().Format(time.RFC3339), float64(b.Worst.Rate))
+		fmt.Fprintf(w, "Worst step: %s at %s.\n", b.Worst.At.UTC().Format(time.RFC3339), stat.RateText(b.Worst.Rate))
 	}
 	if t := policies.BurstText(&b); t != "" {
 		fmt.Fprintln(w, t)
@@ -228,7 +229,7 @@ func backtestText(w io.Writer, limit rlc.Limit, b rlc.Backtest) error {
 	t := tabwriter.NewWriter(w, 2, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "FROM\tLASTED\tPEAK\tDROPPED\tSHARE")
 	for _, e := range b.Episodes {
-		fmt.Fprintf(t, "%s\t%s\t%.4g/s\t%.0f\t%s\n", e.From.UTC().Format(time.RFC3339), e.Until.Sub(e.From), float64(e.Peak), e.Drops, percent(float64(e.Share)))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", e.From.UTC().Format(time.RFC3339), rlc.DurationText(e.Until.Sub(e.From)), stat.RateText(e.Peak), whole(e.Drops), percent(float64(e.Share)))
 	}
 	return t.Flush()
 }

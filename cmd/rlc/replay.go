@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/stat"
 	"github.com/openrlc/rlc/quotafile"
 )
 
@@ -137,15 +138,15 @@ func readQuotas(service, file string) ([]map[string]any, error) {
 }
 
 func replayText(w io.Writer, r replayAnswer) error {
-	fmt.Fprintf(w, "From %s to %s: %.0f of %.0f requests (%s) would have been refused.\n", r.From.UTC().Format(time.RFC3339), r.Until.UTC().Format(time.RFC3339), r.Refused, r.Offered, percent(r.Share))
+	fmt.Fprintf(w, "From %s to %s: %s of %s requests (%s) would have been refused.\n", r.From.UTC().Format(time.RFC3339), r.Until.UTC().Format(time.RFC3339), whole(r.Refused), whole(r.Offered), percent(r.Share))
 	if r.Highest != nil {
-		fmt.Fprintf(w, "At most %.4g/s are admitted together, at %s", float64(r.Highest.Rate), r.Highest.At.UTC().Format(time.RFC3339))
+		fmt.Fprintf(w, "At most %s are admitted together, at %s", stat.RateText(r.Highest.Rate), r.Highest.At.UTC().Format(time.RFC3339))
 		if r.Capacity != nil && *r.Capacity > 0 {
-			fmt.Fprintf(w, ": %s of the capacity of %g/s", percent(float64(r.Highest.Rate) / *r.Capacity), *r.Capacity)
+			fmt.Fprintf(w, ": %s of the capacity of %s/s", percent(float64(r.Highest.Rate) / *r.Capacity), rlc.Number(*r.Capacity))
 		}
 		fmt.Fprintln(w, ".")
 	}
-	fmt.Fprintf(w, "Steps of %g s: shorter bursts are not visible.\n", r.Step)
+	fmt.Fprintf(w, "Steps of %s s: shorter bursts are not visible.\n", rlc.Number(r.Step))
 	t := tabwriter.NewWriter(w, 2, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "QUOTA\tOFFERED\tREFUSED\tSHARE\tBY QUOTA\tBY CAPS\tFIRST")
 	for _, c := range r.Callers {
@@ -153,7 +154,7 @@ func replayText(w io.Writer, r replayAnswer) error {
 		if c.First != nil {
 			first = c.First.UTC().Format(time.RFC3339)
 		}
-		fmt.Fprintf(t, "%s\t%.0f\t%.0f\t%s\t%.0f\t%.0f\t%s\n", rlc.QuotaID(c.Bucket, c.Key), c.Offered, c.Refused, percent(c.Share), c.Quota, c.Caps, first)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", rlc.QuotaID(c.Bucket, c.Key), whole(c.Offered), whole(c.Refused), percent(c.Share), whole(c.Quota), whole(c.Caps), first)
 	}
 	return t.Flush()
 }

@@ -106,7 +106,7 @@ func (d difference) back() string {
 			}
 			return mode
 		}
-		return strings.TrimSuffix(strings.TrimSpace(fmt.Sprintf("%g/s burst %d %s", float64(l.Rate), l.Burst, mode))+"; "+text, "; ")
+		return strings.TrimSuffix(strings.TrimSpace(fmt.Sprintf("%s burst %s %s", limitText(l), rlc.Number(l.Burst), mode))+"; "+text, "; ")
 	}
 	return fmt.Sprintf("%s: %s → %s", d.Quota, side(d.New, d.NewMode, d.NewText), side(d.Old, d.OldMode, d.OldText))
 }

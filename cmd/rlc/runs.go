@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"strings"
@@ -321,7 +322,7 @@ func limitText(l *rlc.Limit) string {
 	if l == nil {
 		return "—"
 	}
-	return fmt.Sprintf("%g/s", float64(l.Rate))
+	return rlc.Number(l.Rate) + "/s"
 }
 
 func delta(c rlc.Change) string {
@@ -342,8 +343,11 @@ func dropsText(b *rlc.Backtest) string {
 	if b.AtLeast {
 		least = "≥ "
 	}
-	return fmt.Sprintf("%s%.0f (%s)", least, b.Drops, percent(float64(b.Share)))
+	return fmt.Sprintf("%s%s (%s)", least, whole(b.Drops), percent(float64(b.Share)))
 }
+
+// whole is a number of requests for people.
+func whole(n float64) string { return rlc.Number(math.Round(n)) }
 
 func percent(share float64) string {
 	switch p := share * 100; {

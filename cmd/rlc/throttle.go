@@ -79,10 +79,10 @@ func overrideOf(c *cobra.Command, service string) (map[string]any, error) {
 		rate, _ := c.Flags().GetFloat64("rate")
 		burst, _ := c.Flags().GetInt64("burst")
 		if !(rate >= 0 && rate <= rlc.MaxRate) { // NaN is neither, and JSON has none
-			return nil, exit{exitInvalid, fmt.Errorf("rate %g is outside 0 to %g", rate, rlc.MaxRate)}
+			return nil, exit{exitInvalid, fmt.Errorf("rate %s is outside 0 to %s", rlc.Number(rate), rlc.Number(rlc.MaxRate))}
 		}
 		if burst < 0 {
-			return nil, exit{exitInvalid, fmt.Errorf("burst %d is outside 0 to %g", burst, rlc.MaxRate)}
+			return nil, exit{exitInvalid, fmt.Errorf("burst %s is outside 0 to %s", rlc.Number(burst), rlc.Number(rlc.MaxRate))}
 		}
 		action, body["rate"] = "limit", rate
 		if burst > 0 {
@@ -91,7 +91,7 @@ func overrideOf(c *cobra.Command, service string) (map[string]any, error) {
 	case "drop":
 		share, _ := c.Flags().GetFloat64("drop")
 		if !(share >= 0 && share <= 1) {
-			return nil, exit{exitInvalid, fmt.Errorf("--drop %g is outside 0 to 0.999", share)}
+			return nil, exit{exitInvalid, fmt.Errorf("--drop %s is outside 0 to 0.999", rlc.Number(share))}
 		}
 		body["drop_ratio"] = share
 	}

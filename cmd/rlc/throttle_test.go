@@ -45,15 +45,15 @@ func TestLiftWarnsAsThrottleDoes(t *testing.T) {
 
 func TestThrottleRefusesNumbersOutOfRange(t *testing.T) {
 	for _, c := range []struct{ flags, want string }{
-		{"--rate=NaN", "rate NaN is outside 0 to 1e+11"},
-		{"--rate=Inf", "rate +Inf is outside 0 to 1e+11"},
-		{"--rate=-Inf", "rate -Inf is outside 0 to 1e+11"},
-		{"--rate=-1", "rate -1 is outside 0 to 1e+11"},
-		{"--rate=2e11", "rate 2e+11 is outside 0 to 1e+11"},
-		{"--rate=1 --burst=-1", "burst -1 is outside 0 to 1e+11"},
+		{"--rate=NaN", "rate NaN is outside 0 to 100,000,000,000"},
+		{"--rate=Inf", "rate +Inf is outside 0 to 100,000,000,000"},
+		{"--rate=-Inf", "rate -Inf is outside 0 to 100,000,000,000"},
+		{"--rate=-1", "rate −1 is outside 0 to 100,000,000,000"},
+		{"--rate=2e11", "rate 200,000,000,000 is outside 0 to 100,000,000,000"},
+		{"--rate=1 --burst=-1", "burst −1 is outside 0 to 100,000,000,000"},
 		{"--drop=NaN", "--drop NaN is outside 0 to 0.999"},
 		{"--drop=+Inf", "--drop +Inf is outside 0 to 0.999"},
-		{"--drop=-0.1", "--drop -0.1 is outside 0 to 0.999"},
+		{"--drop=-0.1", "--drop −0.1 is outside 0 to 0.999"},
 		{"--drop=2", "--drop 2 is outside 0 to 0.999"},
 		{"--block=false", "--block=false does nothing; say one of --rate, --drop, --block and --lift"},
 		{"--lift=false", "--lift=false does nothing; say one of --rate, --drop, --block and --lift"},

@@ -119,7 +119,7 @@ func (l whyLimit) text() string {
 	if limit == nil {
 		return text + ", which has no limit yet"
 	}
-	text += fmt.Sprintf(": %s, burst %d, %s", limitText(limit), limit.Burst, l.Mode)
+	text += fmt.Sprintf(": %s, burst %s, %s", limitText(limit), rlc.Number(limit.Burst), l.Mode)
 	if l.Why != "" {
 		text += " (" + l.Why + ")"
 	}

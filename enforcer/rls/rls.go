@@ -200,7 +200,7 @@ func invalid(in *pb.RateLimitRequest) string {
 			return fmt.Sprintf("a descriptor has %d entries; at most %d", n, maxEntries)
 		}
 		if n := d.HitsAddend.GetValue(); n > rlc.MaxRate {
-			return fmt.Sprintf("hits_addend %d is above %g", n, float64(rlc.MaxRate))
+			return fmt.Sprintf("hits_addend %s is above %s", rlc.Number(float64(n)), rlc.Number(rlc.MaxRate))
 		}
 		for _, e := range d.Entries {
 			if e.Key == "" || len(e.Key) > maxName {

@@ -33,7 +33,7 @@ func (a *App) Amend(ctx context.Context, id, quota string, limit rlc.Limit, acto
 	}
 	err = a.Records.SetProposal(ctx, now, &rlc.AuditEntry{
 		At: time.Now().UTC(), Actor: actor, Action: "proposal.edited", Object: id,
-		Detail: fmt.Sprintf("%s to %g req/s, burst %d: %s", quota, float64(limit.Rate), limit.Burst, reason),
+		Detail: fmt.Sprintf("%s to %s req/s, burst %s: %s", quota, rlc.Number(limit.Rate), rlc.Number(limit.Burst), reason),
 	})
 	a.Nudge()
 	return err

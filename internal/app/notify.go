@@ -121,7 +121,7 @@ func (a *App) announceTightening(ctx context.Context, p rlc.Proposal) error {
 	for _, ch := range p.Changes {
 		caller := ch.Key["caller"]
 		if caller != "" && policies.LowersRate(&ch) {
-			move := fmt.Sprintf("%s %g → %g/s", ch.ID(), float64(ch.Old.Rate), float64(ch.New.Rate))
+			move := fmt.Sprintf("%s %s → %s/s", ch.ID(), rlc.Number(ch.Old.Rate), rlc.Number(ch.New.Rate))
 			if m, _ := policies.MovedHours(&ch); m.Lower > 0 && ch.NewTimed.Hours != nil {
 				move += ", " + policies.HoursText(ch.NewTimed.Hours)
 			}

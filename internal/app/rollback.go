@@ -274,7 +274,7 @@ func (p pinned) Publish(ctx context.Context, proposal rlc.Proposal) (rlc.Proposa
 		for _, pin := range pins {
 			if c.Moves() && !c.Remove && pin.Quota == c.ID() && pin.Holds(*c.New) {
 				c.New, c.NewMode, c.NewTimed, c.Held = c.Old, c.OldMode, c.OldTimed, "pinned"
-				c.HeldWhy = fmt.Sprintf("%s rolled back from %g/s on %s (%s); lift the pin, or wait until the estimate is more than %g %% away", pin.Actor, float64(pin.Limit.Rate), pin.At.Format(time.DateOnly), pin.Reason, 100*pin.Band)
+				c.HeldWhy = fmt.Sprintf("%s rolled back from %s/s on %s (%s); lift the pin, or wait until the estimate is more than %g %% away", pin.Actor, rlc.Number(pin.Limit.Rate), pin.At.Format(time.DateOnly), pin.Reason, 100*pin.Band)
 			}
 		}
 	}

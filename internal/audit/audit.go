@@ -139,7 +139,7 @@ func byHand(b *rlc.Bucket) (h held, ok bool, err error) {
 	switch {
 	case b.Window != nil:
 		w, err := gcra.CompileWindow(b.Algorithm, *b.Window)
-		return held{limit: b.Window.Limit(), window: &w, text: fmt.Sprintf("%d a %s", b.Window.Requests, cmp.Or(b.Window.Per, b.Window.Length.String()))}, true, err
+		return held{limit: b.Window.Limit(), window: &w, text: rlc.Number(b.Window.Requests) + " a " + cmp.Or(b.Window.Per, rlc.DurationText(b.Window.Length))}, true, err
 	case b.Limit != nil:
 		return held{limit: *b.Limit}, true, nil
 	}

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -38,7 +39,7 @@ func (s *Subject) judge(row *Row, history rlc.History, h held, est rlc.Estimate)
 		fits := rlc.Fits(h.limit.Rate, row.Peak.Rate)
 		row.Fits = &fits
 	}
-	dropped := fmt.Sprintf("would have dropped %s%.0f requests (%.3g %%)", atLeast(row.AtLeast), all.Drops, 100*float64(all.Share))
+	dropped := fmt.Sprintf("would have dropped %s%s requests (%.3g %%)", atLeast(row.AtLeast), rlc.Number(math.Round(all.Drops)), 100*float64(all.Share))
 	lies := fmt.Sprintf("the limit is %.3g times the peak that counts", times)
 	row.Verdict, row.Detail = Fine, lies
 	switch {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/stat"
 )
 
 // Table is an audit's outcome. Its size is bounded: rows beyond MaxRows count in
@@ -97,14 +98,14 @@ func peakText(p *rlc.Peak) string {
 	if p == nil {
 		return "–"
 	}
-	return fmt.Sprintf("%.4g/s", float64(p.Rate))
+	return stat.RateText(p.Rate)
 }
 
 func limitText(l *rlc.Limit) string {
 	if l == nil {
 		return "–"
 	}
-	return fmt.Sprintf("%.4g/s burst %d", float64(l.Rate), l.Burst)
+	return stat.RateText(l.Rate) + " burst " + rlc.Number(l.Burst)
 }
 
 // WriteText writes the table for a terminal. Names from outside lose their

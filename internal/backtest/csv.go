@@ -124,7 +124,7 @@ func parseRow(line int, fields []string) (csvRow, error) {
 	case rps < 0:
 		return csvRow{}, badLine(line, "rps %s is negative; a rate is 0 or more", fields[1])
 	case rps > rlc.MaxRate:
-		return csvRow{}, badLine(line, "rps %s is above %g; check its unit", fields[1], rlc.MaxRate)
+		return csvRow{}, badLine(line, "rps %s is above %s; check its unit", fields[1], rlc.Number(rlc.MaxRate))
 	}
 	return csvRow{line, at.UTC(), rps}, nil
 }

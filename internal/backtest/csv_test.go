@@ -45,7 +45,7 @@ func TestReadCSVNamesTheLineAndTheFix(t *testing.T) {
 		"infinite":          {head + "2026-03-02T00:02:00Z,+Inf\n", "line 4: rps is +Inf; leave the line out"},
 		"too big for float": {head + "2026-03-02T00:02:00Z,1e999\n", "line 4: rps \"1e999\" is no number"},
 		"negative":          {head + "2026-03-02T00:02:00Z,-0.5\n", "line 4: rps -0.5 is negative"},
-		"absurd":            {head + "2026-03-02T00:02:00Z,1e12\n", "line 4: rps 1e12 is above 1e+11; check its unit"},
+		"absurd":            {head + "2026-03-02T00:02:00Z,1e12\n", "line 4: rps 1e12 is above 100,000,000,000; check its unit"},
 		"unsorted":          {head + "2026-03-01T00:02:00Z,1\n", "line 4: 2026-03-01T00:02:00Z comes before the line above it; sort"},
 		"duplicate":         {head + "2026-03-02T01:01:00+01:00,1\n", "line 4: 2026-03-02T00:01:00Z is already on line 3; keep one"},
 		"off the grid":      {head + "2026-03-02T00:02:00Z,1\n2026-03-02T00:02:30Z,1\n", "line 5: 2026-03-02T00:02:30Z is 30s after the line before it, which is no multiple of the step 1m0s; resample"},

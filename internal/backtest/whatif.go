@@ -39,11 +39,11 @@ func (c Choice) Valid() error {
 	case c.Window < 0:
 		return fmt.Errorf("%w: a window of %s", rlc.ErrInvalid, c.Window)
 	case !(c.Headroom >= 0 && c.Headroom <= 10):
-		return fmt.Errorf("%w: headroom %g is outside 0 to 10", rlc.ErrInvalid, c.Headroom)
+		return fmt.Errorf("%w: headroom %s is outside 0 to 10", rlc.ErrInvalid, rlc.Number(c.Headroom))
 	case !(c.Floor >= 0 && c.Floor <= rlc.MaxRate):
-		return fmt.Errorf("%w: floor %g is outside 0 to %g", rlc.ErrInvalid, float64(c.Floor), float64(rlc.MaxRate))
+		return fmt.Errorf("%w: floor %s is outside 0 to %s", rlc.ErrInvalid, rlc.Number(c.Floor), rlc.Number(rlc.MaxRate))
 	case !(c.Seconds >= 0 && c.Seconds <= 3600):
-		return fmt.Errorf("%w: a burst of %g seconds is outside 0 to 3600", rlc.ErrInvalid, c.Seconds)
+		return fmt.Errorf("%w: a burst of %s seconds is outside 0 to 3,600", rlc.ErrInvalid, rlc.Number(c.Seconds))
 	}
 	return nil
 }

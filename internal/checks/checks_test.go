@@ -205,7 +205,7 @@ func TestACommentFitsAndIsInert(t *testing.T) {
 	}
 	for _, limit := range []int{60_000, 3_000, 500} {
 		text := e.Markdown(limit)
-		if len(text) > limit || !strings.Contains(text, "1500 changes") {
+		if len(text) > limit || !strings.Contains(text, "1,500 changes") {
 			t.Errorf("%d bytes, limit %d:\n%.300s", len(text), limit, text)
 		}
 	}

@@ -72,7 +72,7 @@ func risk(changes []rlc.Change) string {
 // verdict is what becomes of a quota, and of its mode where that is another.
 func verdict(c rlc.Change) string {
 	if c.Old != nil && c.New != nil && *c.Old == *c.New && c.OldMode != c.NewMode {
-		return fmt.Sprintf("%s → %s at %g/s", c.OldMode, c.NewMode, float64(c.New.Rate))
+		return fmt.Sprintf("%s → %s at %s/s", c.OldMode, c.NewMode, rlc.Number(c.New.Rate))
 	}
 	return policies.Explain(c).Verdict
 }

@@ -227,7 +227,7 @@ func (x *exporter) counted(f *flat, all []unit) (n int64, u unit, ok bool) {
 	}
 	n, u, off := fit(float64(f.limit.Rate), all)
 	if off > 0 {
-		x.lose("rounding", "bucket %s: %g/s becomes %d per %s (%.2g %% off)", f.bucket.Name, float64(f.limit.Rate), n, strings.ToLower(u.name), 100*off)
+		x.lose("rounding", "bucket %s: %s/s becomes %s per %s (%.2g %% off)", f.bucket.Name, rlc.Number(f.limit.Rate), rlc.Number(n), strings.ToLower(u.name), 100*off)
 	}
 	x.lose("burst", "bucket %s: a token bucket becomes a fixed window: its burst is not held, and twice the number fits across an edge", f.bucket.Name)
 	return n, u, true

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/openrlc/rlc"
 )
 
 var gatewayUnits = []unit{{"Second", 1}, {"Minute", 60}, {"Hour", 3600}, {"Day", 86400}}
@@ -93,7 +95,7 @@ func (x *exporter) istio(o Options) string {
 			continue
 		}
 		if off > 0 {
-			x.lose("rounding", "bucket %s: %g/s becomes %d in %d s (%.2g %% off)", f.bucket.Name, float64(f.limit.Rate)/share, tokens, seconds, 100*off)
+			x.lose("rounding", "bucket %s: %s/s becomes %s in %d s (%.2g %% off)", f.bucket.Name, rlc.Number(float64(f.limit.Rate)/share), rlc.Number(tokens), seconds, 100*off)
 		}
 		if line := strings.Join(action, ", "); !sent[line] {
 			sent[line] = true

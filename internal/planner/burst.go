@@ -52,13 +52,13 @@ func witness(est *rlc.Estimate, in rlc.Input) {
 	burst := backtest.BurstOf(top.Second, factor, est.Limit.Rate)
 	seen := fmt.Sprintf("the highest second that enforcers counted, %s in the hour of %s", stat.RateText(top.Second), stat.TimeText(top.Start))
 	step := est.Steps[at]
-	step.Detail = fmt.Sprintf("burst %d: %s, × %.2f as the rate is of its peak", burst, seen, factor)
+	step.Detail = fmt.Sprintf("burst %s: %s, × %.2f as the rate is of its peak", rlc.Number(burst), seen, factor)
 	if float64(top.Second)*factor < float64(est.Limit.Rate) {
-		step.Detail = fmt.Sprintf("burst %d: a second of the rate; %s, lies below", burst, seen)
+		step.Detail = fmt.Sprintf("burst %s: a second of the rate; %s, lies below", rlc.Number(burst), seen)
 	}
 	if whole := est.ValidDays >= witnessDays && float64(counted) >= witnessShare*float64(busy); !whole && burst < est.Limit.Burst {
 		burst = est.Limit.Burst
-		step.Detail += fmt.Sprintf("; %d until %d days were counted by the second (%d of %d hours were)", burst, witnessDays, counted, busy)
+		step.Detail += fmt.Sprintf("; %s until %d days were counted by the second (%d of %d hours were)", rlc.Number(burst), witnessDays, counted, busy)
 	}
 	est.Steps = slices.Clone(est.Steps)
 	est.Steps[at] = step

@@ -75,7 +75,7 @@ func (j *job) renamed(ctx context.Context, changes *[]rlc.Change) {
 // take gives a quota that is new the larger of its own limit and the one it
 // inherits, with the mode of that.
 func take(c *rlc.Change, old rlc.Quota, look string) {
-	detail := fmt.Sprintf("inherits the quota of %s: %s, burst %d", old.Key["caller"], stat.RateText(old.Rate), old.Burst)
+	detail := fmt.Sprintf("inherits the quota of %s: %s, burst %s", old.Key["caller"], stat.RateText(old.Rate), rlc.Number(old.Burst))
 	switch {
 	case c.Held != "" && c.Held != "abstained" && c.Held != "no_data":
 		return

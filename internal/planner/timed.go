@@ -38,7 +38,7 @@ func (j *job) timed(c *rlc.Change) {
 		w := rlc.QuotaWindow{From: e.From.UTC(), Until: e.Until.UTC(), Limit: multiplied(*c.New, e.Multiply)}
 		lowest := j.lowest(t, c, w)
 		w.Limit = rlc.Limit{Rate: max(w.Rate, lowest.Rate), Burst: max(w.Burst, lowest.Burst)}
-		detail := fmt.Sprintf("event %s: × %g from %s to %s", e.Name, e.Multiply, stat.TimeText(e.From), stat.TimeText(e.Until))
+		detail := fmt.Sprintf("event %s: × %s from %s to %s", e.Name, rlc.Number(e.Multiply), stat.TimeText(e.From), stat.TimeText(e.Until))
 		if room := j.room(); room > 0 && w.Rate > room {
 			w.Limit = rlc.Limit{Rate: max(stat.RoundDown(room), lowest.Rate), Burst: max(min(w.Burst, multiplied(*c.New, float64(room/c.New.Rate)).Burst), lowest.Burst)}
 			detail += ", no more than the capacity"

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/internal/stat"
 )
 
 // Level says how grave a finding is.
@@ -256,7 +257,7 @@ func (d *diagnosis) names(ctx context.Context) bool {
 	})
 	var named []string
 	for _, s := range strays[:min(len(strays), worst)] {
-		named = append(named, fmt.Sprintf("%s %.3g/s", clip(s.Metric.String()), float64(s.Value)))
+		named = append(named, clip(s.Metric.String())+" "+stat.RateText(rlc.Rate(s.Value)))
 	}
 	d.say("names", Fail, "add a bucket for them, or correct the profile's labels and its unknown values",
 		"%.1f %% of the last hour's traffic leads to a bucket, want %.0f %%; of %d label sets that do not, the worst are: %s", 100*(1-lost/total), 100*joined, len(strays), strings.Join(named, "; "))

@@ -495,7 +495,7 @@ func (rd *reading) compare(ctx context.Context, c change) (map[string]string, er
 		case n == 0:
 			differ[id] = fmt.Sprintf("the source changed at %s and the two have no step in common", when)
 		case math.Abs(a-b) > 0.02*max(a, b):
-			differ[id] = fmt.Sprintf("the source changed at %s; over the %d steps that both have, the mean is %.4g/s and %.4g/s", when, n, a/float64(n), b/float64(n))
+			differ[id] = fmt.Sprintf("the source changed at %s; over the %d steps that both have, the mean is %s and %s", when, n, stat.RateText(rlc.Rate(a/float64(n))), stat.RateText(rlc.Rate(b/float64(n))))
 		}
 	}
 	return differ, nil

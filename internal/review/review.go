@@ -323,7 +323,7 @@ func row(b *strings.Builder, c rlc.Change) {
 
 // Limit renders a limit for a line.
 func Limit(l rlc.Limit, m rlc.Mode, h *rlc.QuotaHours) string {
-	s := number(float64(l.Rate)) + "/s, burst " + strconv.FormatInt(int64(l.Burst), 10)
+	s := number(float64(l.Rate)) + "/s, burst " + rlc.Number(l.Burst)
 	if h != nil {
 		s += ", " + policies.HoursText(h)
 	}
@@ -343,5 +343,5 @@ func number(x float64) string {
 	if digits > 0 {
 		s = strings.TrimRight(strings.TrimRight(s, "0"), ".")
 	}
-	return s
+	return rlc.Grouped(s)
 }

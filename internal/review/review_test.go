@@ -89,10 +89,10 @@ func TestRequestsUnderACapAreCountedOnce(t *testing.T) {
 	quota.Old, limit.Old = nil, nil
 	quota.Backtest.New, limit.Backtest.New = &rlc.Backtest{Requests: 1000, Drops: 10}, &rlc.Backtest{Requests: 1000, Drops: 40}
 	limit.Bucket, limit.Key, limit.Cap = "all", nil, true
-	if got := Verdict([]rlc.Change{quota, limit}); !strings.Contains(got, "50 of 1000 (5.00 %)") {
+	if got := Verdict([]rlc.Change{quota, limit}); !strings.Contains(got, "50 of 1,000 (5.00 %)") {
 		t.Errorf("%s", got)
 	}
-	if got := Verdict([]rlc.Change{limit}); !strings.Contains(got, "40 of 1000 (4.00 %)") {
+	if got := Verdict([]rlc.Change{limit}); !strings.Contains(got, "40 of 1,000 (4.00 %)") {
 		t.Errorf("a cap alone: %s", got)
 	}
 }

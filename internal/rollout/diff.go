@@ -120,7 +120,7 @@ func byHand(s *rlc.Service) map[string]*rlc.Bucket {
 func asText(b *rlc.Bucket) string {
 	switch w := b.Window; {
 	case w != nil && w.Per != "":
-		text := fmt.Sprintf("%d per %s", w.Requests, w.Per)
+		text := fmt.Sprintf("%s per %s", rlc.Number(w.Requests), w.Per)
 		if !w.Calendar {
 			return text + ", rolling"
 		}
@@ -129,9 +129,9 @@ func asText(b *rlc.Bucket) string {
 		}
 		return text
 	case w != nil:
-		return fmt.Sprintf("%d in %s", w.Requests, w.Length)
+		return fmt.Sprintf("%s in %s", rlc.Number(w.Requests), rlc.DurationText(w.Length))
 	case b.InFlight != nil:
-		return fmt.Sprintf("%d at once, forgotten after %s", b.InFlight.Max, b.InFlight.Timeout)
+		return fmt.Sprintf("%s at once, forgotten after %s", rlc.Number(b.InFlight.Max), rlc.DurationText(b.InFlight.Timeout))
 	}
 	return ""
 }

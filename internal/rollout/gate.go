@@ -78,7 +78,7 @@ func Gate(f Facts, r Rules) []Check {
 		shadow.Found = "unknown"
 	}
 	checks := []Check{
-		{Name: "quotas", Text: "a limit is in force", OK: f.Quotas > 0, Found: fmt.Sprintf("%d quotas", f.Quotas), Fix: "accept the open proposal, or run: rlc run"},
+		{Name: "quotas", Text: "a limit is in force", OK: f.Quotas > 0, Found: rlc.Plural(f.Quotas, "quota"), Fix: "accept the open proposal, or run: rlc run"},
 		shadow,
 		{
 			Name: "episodes", Text: "every episode has a verdict", OK: f.Unjudged == 0, Found: fmt.Sprintf("%d without", f.Unjudged),

@@ -185,8 +185,8 @@ func TestRevisionsDifferByQuotaModeAndWrittenLimit(t *testing.T) {
 	after.Quotas[0].Why = "another reason"
 	want := []rollout.Difference{
 		{Quota: "callers", What: "mode", OldMode: "enforce in a", NewMode: "enforce in a, b"},
-		{Quota: "day", What: "written", NewText: "1000 per day, from 00:00 Europe/Paris"},
-		{Quota: "slots", What: "written", OldText: "20 at once, forgotten after 1m0s"},
+		{Quota: "day", What: "written", NewText: "1,000 per day, from 00:00 Europe/Paris"},
+		{Quota: "slots", What: "written", OldText: "20 at once, forgotten after 1m"},
 		{Quota: "w", What: "written", Old: l(20), New: l(50)},
 		{Quota: "callers/caller=gone", What: "limit", Old: l(5)},
 		{Quota: "callers/caller=new", What: "limit", New: l(3)},

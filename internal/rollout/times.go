@@ -17,7 +17,7 @@ func times(t rlc.Timed) string {
 		out = append(out, strings.TrimSuffix(stat.RateText(slices.Min(t.Hours.Rates)), "/s")+" to "+stat.RateText(slices.Max(t.Hours.Rates))+" by the hour")
 	}
 	for _, w := range t.Windows {
-		out = append(out, fmt.Sprintf("%s, burst %d, from %s to %s", stat.RateText(w.Rate), w.Burst, stat.TimeText(w.From), stat.TimeText(w.Until)))
+		out = append(out, fmt.Sprintf("%s, burst %s, from %s to %s", stat.RateText(w.Rate), rlc.Number(w.Burst), stat.TimeText(w.From), stat.TimeText(w.Until)))
 	}
 	return strings.Join(out, "; ")
 }

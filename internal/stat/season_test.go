@@ -40,7 +40,7 @@ func TestRoundingKeepsThreeDigits(t *testing.T) {
 }
 
 func TestRateText(t *testing.T) {
-	for in, want := range map[rlc.Rate]string{323: "323/s", 322.6: "323/s", 61.29: "61.3/s", 33: "33/s", 0.0833333: "0.0833/s", 1415: "1415/s", 0: "0/s", 1e9: "1000000000/s"} {
+	for in, want := range map[rlc.Rate]string{323: "323/s", 322.6: "323/s", 61.29: "61.3/s", 33: "33/s", 0.0833333: "0.0833/s", 1415: "1,415/s", 0: "0/s", 1e9: "1,000,000,000/s"} {
 		if got := RateText(in); got != want {
 			t.Errorf("%v: %q, want %q", float64(in), got, want)
 		}

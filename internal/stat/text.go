@@ -10,17 +10,18 @@ import (
 )
 
 // RateText renders a rate for people: whole from 100 on, three significant
-// digits below, no trailing zeros. "323/s", "61.3/s", "0.0833/s".
+// digits below, no trailing zeros, a comma at each
+// thousand. "1,840/s", "61.3/s", "0.0833/s".
 func RateText(r rlc.Rate) string {
 	f := float64(r)
 	if math.Abs(f) >= 100 {
-		return strconv.FormatFloat(f, 'f', 0, 64) + "/s"
+		return rlc.Number(math.Round(f)) + "/s"
 	}
 	rounded, err := strconv.ParseFloat(strconv.FormatFloat(f, 'g', 3, 64), 64)
 	if err != nil {
 		rounded = f
 	}
-	return strconv.FormatFloat(rounded, 'f', -1, 64) + "/s"
+	return rlc.Number(rounded) + "/s"
 }
 
 // ShareText renders a change in percent with its sign, digits behind the point:

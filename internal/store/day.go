@@ -334,7 +334,7 @@ func narrow(v rlc.Rate) bool { return float64(float32(v)) == float64(v) }
 // equal days have equal bytes).
 func sound(v rlc.Rate) error {
 	if f := float64(v); math.IsNaN(f) || math.IsInf(f, 0) || math.Signbit(f) {
-		return fmt.Errorf("%w: rate %g", rlc.ErrInvalid, f)
+		return fmt.Errorf("%w: rate %s", rlc.ErrInvalid, rlc.Number(f))
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ func (Policy) Propose(_ context.Context, in rlc.Input) (rlc.Estimate, error) {
 		return est, fmt.Errorf("%w: the service declares no capacity", rlc.ErrAbstain)
 	}
 	if c.Reserve < 0 || c.Reserve >= 1 {
-		return est, fmt.Errorf("%w: a reserve of %g leaves nothing", rlc.ErrInvalid, float64(c.Reserve))
+		return est, fmt.Errorf("%w: a reserve of %s leaves nothing", rlc.ErrInvalid, rlc.Number(c.Reserve))
 	}
 	rate := stat.Tidy(c.Rate * rlc.Rate(1-c.Reserve))
 	est.Limit = rlc.Limit{Rate: rate, Burst: c.Burst}
@@ -48,7 +48,7 @@ func (Policy) Propose(_ context.Context, in rlc.Input) (rlc.Estimate, error) {
 
 func detail(c *rlc.Capacity) string {
 	if c.PerInstance > 0 {
-		return fmt.Sprintf("%s for each of %.4g instances", stat.RateText(c.PerInstance), float64(c.Rate/c.PerInstance))
+		return fmt.Sprintf("%s for each of %s instances", stat.RateText(c.PerInstance), rlc.Number(math.Round(100*float64(c.Rate/c.PerInstance))/100))
 	}
 	if c.Evidence == "" {
 		return "declared capacity " + stat.RateText(c.Rate)

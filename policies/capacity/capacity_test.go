@@ -14,7 +14,7 @@ func TestTheCapIsTheCapacityLessItsReserve(t *testing.T) {
 		t.Fatal(err)
 	}
 	// 12000 × (1 − 0.1) = 10800
-	if est.Limit != (rlc.Limit{Rate: 10800, Burst: 15000}) || !est.Fixed || est.Why != "capacity 12000/s × 0.90 after reserve" {
+	if est.Limit != (rlc.Limit{Rate: 10800, Burst: 15000}) || !est.Fixed || est.Why != "capacity 12,000/s × 0.90 after reserve" {
 		t.Errorf("limit %v, fixed %v, why %q", est.Limit, est.Fixed, est.Why)
 	}
 	est, err = Policy{}.Propose(context.Background(), rlc.Input{Capacity: &rlc.Capacity{Rate: 70.5}})

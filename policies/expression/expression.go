@@ -173,7 +173,7 @@ func (p *Policy) explain(est *rlc.Estimate, values map[string]any) {
 	est.Why = strings.Join(strings.Fields(est.Why), " ") // one line
 	est.Steps = append(est.Steps,
 		rlc.Reason{Rule: "expression", Detail: detail, Rate: est.Limit.Rate, Acted: true},
-		rlc.Reason{Rule: "burst", Detail: fmt.Sprintf("burst %d", est.Limit.Burst), Rate: est.Limit.Rate})
+		rlc.Reason{Rule: "burst", Detail: "burst " + rlc.Number(est.Limit.Burst), Rate: est.Limit.Rate})
 }
 
 // limitOf reads a result: a number, or a map with rate and, if it likes, burst.

@@ -119,7 +119,7 @@ func TestAResultThatIsNoLimitAbstains(t *testing.T) {
 	for text, want := range map[string]string{
 		"weekly_peak / 0.0":       "the result +Inf is not a possible limit",
 		"0.0 / 0.0":               "the result NaN is not a possible limit",
-		"weekly_peak - 500.0":     "the result -400 is not a possible limit",
+		"weekly_peak - 500.0":     "the result −400 is not a possible limit",
 		"0":                       "would admit nothing",
 		"1e300":                   "not a possible limit",
 		`{"burst": 5}`:            "the result has no rate",

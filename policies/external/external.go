@@ -124,7 +124,7 @@ func (p *Policy) take(est *rlc.Estimate, in rlc.Input, a Answer) {
 	}
 	est.Steps = append(est.Steps,
 		rlc.Reason{Rule: "model", Detail: est.Why, Rate: *a.Rate, Acted: true},
-		rlc.Reason{Rule: "burst", Detail: fmt.Sprintf("burst %d", est.Limit.Burst), Rate: *a.Rate})
+		rlc.Reason{Rule: "burst", Detail: "burst " + rlc.Number(est.Limit.Burst), Rate: *a.Rate})
 }
 
 // ask puts one question, unless the model has failed too often.
@@ -257,9 +257,9 @@ func decode(body []byte) (Answer, error) {
 	case a.Rate == nil:
 		return a, errors.New("it has neither a rate nor a reason to abstain")
 	case !(*a.Rate > 0 && *a.Rate <= rlc.MaxRate):
-		return a, fmt.Errorf("a rate of %g is outside 0 (exclusive) to %g", float64(*a.Rate), float64(rlc.MaxRate))
+		return a, fmt.Errorf("a rate of %s is outside 0 (exclusive) to %s", rlc.Number(*a.Rate), rlc.Number(rlc.MaxRate))
 	case a.Burst != nil && (*a.Burst < 1 || *a.Burst > rlc.MaxRate):
-		return a, fmt.Errorf("a burst of %d is outside 1 to %g", *a.Burst, float64(rlc.MaxRate))
+		return a, fmt.Errorf("a burst of %s is outside 1 to %s", rlc.Number(*a.Burst), rlc.Number(rlc.MaxRate))
 	}
 	return a, nil
 }

@@ -122,18 +122,18 @@ func TestEveryFailureAbstainsWithItsReason(t *testing.T) {
 			_, _ = io.Copy(io.Discard, r.Body) // or the server does not notice that the asker has left
 			<-r.Context().Done()
 		},
-		"the answer is empty":               func(http.ResponseWriter, *http.Request) {},
-		"longer than 65536 bytes":           func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, strings.Repeat(" ", 1<<17)) },
-		"not as the schema wants it":        func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `<html>`) },
-		`unknown field "quota"`:             func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"quota": 5}`) },
-		"something follows the object":      func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"rate": 5}{"rate": 6}`) },
-		"neither a rate nor a reason":       func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"why": "x"}`) },
-		"a rate of 0 is outside":            func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"rate": 0}`) },
-		"a rate of -5 is outside":           func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"rate": -5}`) },
-		"a rate of 1e+12 is outside":        func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"rate": 1e12}`) },
-		"a burst of 0 is outside":           func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"rate": 5, "burst": 0}`) },
-		"both a rate or burst and a reason": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"rate": 5, "abstain": "x"}`) },
-		"declines: too young":               func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"abstain": "too young"}`) },
+		"the answer is empty":                    func(http.ResponseWriter, *http.Request) {},
+		"longer than 65536 bytes":                func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, strings.Repeat(" ", 1<<17)) },
+		"not as the schema wants it":             func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `<html>`) },
+		`unknown field "quota"`:                  func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"quota": 5}`) },
+		"something follows the object":           func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"rate": 5}{"rate": 6}`) },
+		"neither a rate nor a reason":            func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"why": "x"}`) },
+		"a rate of 0 is outside":                 func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"rate": 0}`) },
+		"a rate of −5 is outside":                func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"rate": -5}`) },
+		"a rate of 1,000,000,000,000 is outside": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"rate": 1e12}`) },
+		"a burst of 0 is outside":                func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"rate": 5, "burst": 0}`) },
+		"both a rate or burst and a reason":      func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"rate": 5, "abstain": "x"}`) },
+		"declines: too young":                    func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"abstain": "too young"}`) },
 	} {
 		t.Run(want, func(t *testing.T) {
 			p := asking(t, answering(t, answer), 50*time.Millisecond)

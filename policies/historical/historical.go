@@ -10,7 +10,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"strings"
 	"time"
 
 	"github.com/openrlc/rlc"
@@ -177,7 +176,7 @@ func (p *Policy) propose(in rlc.Input, rule func(*weeks, func(mark, int) bool) B
 	est.Limit.Burst, est.BurstUnseen = Burst(est.Limit.Rate, est.Peak.Rate, in.History.Step), true
 	est.Steps = append(est.Steps, rlc.Reason{
 		Rule: "burst", Rate: est.Limit.Rate,
-		Detail: fmt.Sprintf("burst %d: 2 × the rate; bursts below the step of %s are not visible", est.Limit.Burst, stepText(in.History.Step)),
+		Detail: fmt.Sprintf("burst %s: 2 × the rate; bursts below the step of %s are not visible", rlc.Number(est.Limit.Burst), rlc.DurationText(in.History.Step)),
 	})
 	return est, nil
 }
@@ -286,7 +285,7 @@ func (f factors) why(p product) string {
 func (f factors) steps(p product, w *weeks, raw, peak rlc.Peak, in rlc.Input) []rlc.Reason {
 	steps := []rlc.Reason{{
 		Rule: "highest_step", Rate: raw.Rate, Acted: true,
-		Detail: fmt.Sprintf("highest step (%s) of the window, at %s", stepText(in.History.Step), stat.TimeText(raw.At)),
+		Detail: fmt.Sprintf("highest step (%s) of the window, at %s", rlc.DurationText(in.History.Step), stat.TimeText(raw.At)),
 	}}
 	add := func(rule string, rate rlc.Rate, acted bool, format string, args ...any) {
 		steps = append(steps, rlc.Reason{Rule: rule, Detail: fmt.Sprintf(format, args...), Rate: rate, Acted: acted})
@@ -309,20 +308,4 @@ func (f factors) steps(p product, w *weeks, raw, peak rlc.Peak, in rlc.Input) []
 	add("headroom", rlc.Rate(p.base.Rate*(1+f.headroom)), f.headroom != 0, "× %.2f headroom", 1+f.headroom)
 	add("confidence", p.rate, f.confidence != 1, "× %.2f for %.0f of %d days of history", f.confidence, min(f.days, fullDays), fullDays)
 	return steps
-}
-
-// stepText is a duration without trailing zero units: "1m", "15s".
-func stepText(d time.Duration) string {
-	s := d.String()
-	s = strings.TrimSuffix(s, "0s")
-	if s == "" {
-		return "0s"
-	}
-	if strings.HasSuffix(s, "h0m") {
-		return strings.TrimSuffix(s, "0m")
-	}
-	if last := s[len(s)-1]; last >= '0' && last <= '9' { // "10s" lost its unit
-		return d.String()
-	}
-	return s
 }

@@ -179,11 +179,3 @@ func TestThePeakIsTheStepNotTheHour(t *testing.T) {
 		t.Errorf("peak %+v, want 150 at %v", est.Peak, at)
 	}
 }
-
-func TestStepTextDropsZeroUnits(t *testing.T) {
-	for d, want := range map[time.Duration]string{time.Minute: "1m", 15 * time.Second: "15s", 10 * time.Second: "10s", time.Hour: "1h", 5 * time.Minute: "5m", 90 * time.Second: "1m30s", 30 * time.Minute: "30m"} {
-		if got := stepText(d); got != want {
-			t.Errorf("%v: %q, want %q", d, got, want)
-		}
-	}
-}

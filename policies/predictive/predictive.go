@@ -132,7 +132,7 @@ func multiply(est *rlc.Estimate, events []rlc.Event) {
 		}
 		if touched > 0 {
 			est.Steps = append(est.Steps, rlc.Reason{Rule: "event", Rate: est.Limit.Rate,
-				Detail: fmt.Sprintf("event %s: the forecast of %s × %g; its limit is a window of its own", e.Name, rlc.Plural(touched, "hour"), e.Multiply)})
+				Detail: fmt.Sprintf("event %s: the forecast of %s × %s; its limit is a window of its own", e.Name, rlc.Plural(touched, "hour"), rlc.Number(e.Multiply))})
 		}
 	}
 }

@@ -74,7 +74,7 @@ func (p *Policy) Propose(_ context.Context, in rlc.Input) (rlc.Estimate, error) 
 		{Rule: "highest_step", Rate: raw.Rate, Acted: true, Detail: fmt.Sprintf("highest step of the last 24 h, in the hour of %s", stat.TimeText(raw.At))},
 		{Rule: "recent_peak", Rate: est.Peak.Rate, Acted: est.Peak.Rate != raw.Rate, Detail: "highest step of the hours that count" + left},
 		{Rule: "headroom", Rate: rate, Acted: p.headroom != 0, Detail: fmt.Sprintf("× %.2f headroom", 1+p.headroom)},
-		{Rule: "burst", Rate: rate, Detail: fmt.Sprintf("burst %d: 2 × the rate; bursts below the step are not visible", est.Limit.Burst)},
+		{Rule: "burst", Rate: rate, Detail: fmt.Sprintf("burst %s: 2 × the rate; bursts below the step are not visible", rlc.Number(est.Limit.Burst))},
 	}
 	return est, nil
 }

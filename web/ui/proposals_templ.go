@@ -272,7 +272,7 @@ func ProposalPage(f Frame, v Proposal) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 27, "</div></section><section class=\"leaf\" aria-labelledby=\"changes\"><header><h2 id=\"changes\">Changes</h2><p>The largest step first. Violet counts are shadow drops: counted, admitted.</p></header><div><div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Changes\"><table class=\"grid cards\" role=\"table\"><caption>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 27, "</div></section><section class=\"leaf\" aria-labelledby=\"changes\"><header><h2 id=\"changes\">Changes</h2><p>The largest step first. Violet counts are shadow drops: counted, admitted.</p></header><div><div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Changes\"><table class=\"grid cards moves\" role=\"table\"><caption>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -3,6 +3,8 @@
 // store, no clock and no arithmetic.
 package ui
 
+import "strings"
+
 // Frame is what every page shares.
 type Frame struct {
 	Title   string // of the document
@@ -538,4 +540,13 @@ type Fault struct {
 	Title  string
 	Detail string
 	SignIn string
+}
+
+// joined is what follows a word: after a space, unless it begins with a mark that
+// belongs to the word.
+func joined(after string) string {
+	if after == "" || strings.ContainsRune(",;:.", rune(after[0])) {
+		return after
+	}
+	return " " + after
 }
