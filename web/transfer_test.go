@@ -116,8 +116,8 @@ func TestAnImportSaysWhereItsErrorsAre(t *testing.T) {
 		"hostile":                        {"domain: \"" + hostile[1] + "\"\n", 422, "&lt;/script&gt;"},
 		"nothing":                        {" \n", 422, "Paste a file"},
 		"a service with a policy":        {strings.Replace(envoyFile, "wallet", "checkout", 1), 200, "an import never replaces one"},
-		"2 MiB":                          {strings.Repeat("x", 2<<20), 413, "1048576 bytes"},
-		"a form of 4 MiB":                {strings.Repeat("x", 4<<20), 413, "3149824 bytes"},
+		"2 MiB":                          {strings.Repeat("x", 2<<20), 413, "1,048,576 bytes"},
+		"a form of 4 MiB":                {strings.Repeat("x", 4<<20), 413, "3,149,824 bytes"},
 	} {
 		w := paste(h, "/import", url.Values{"text": {c.text}}, bearer)
 		if w.Code != c.code || !strings.Contains(w.Body.String(), c.want) || strings.Contains(w.Body.String(), "/import/commit") {

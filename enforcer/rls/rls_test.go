@@ -390,7 +390,7 @@ func TestRequestsThatSayNothingAreInvalid(t *testing.T) {
 		{&pb.RateLimitRequest{Domain: "s", Descriptors: many}, codes.InvalidArgument, "65 descriptors"},
 		{&pb.RateLimitRequest{Domain: "s", Descriptors: []*common.RateLimitDescriptor{wide}}, codes.InvalidArgument, "65 entries"},
 		{&pb.RateLimitRequest{Domain: "s", Descriptors: []*common.RateLimitDescriptor{describe("", "x")}}, codes.InvalidArgument, "key has 0 bytes"},
-		{&pb.RateLimitRequest{Domain: "s", Descriptors: []*common.RateLimitDescriptor{hits(describe("caller", "a"), 1e11+1)}}, codes.InvalidArgument, "hits_addend 100000000001"},
+		{&pb.RateLimitRequest{Domain: "s", Descriptors: []*common.RateLimitDescriptor{hits(describe("caller", "a"), 1e11+1)}}, codes.InvalidArgument, "hits_addend 100,000,000,001"},
 		{&pb.RateLimitRequest{Domain: "s", Descriptors: []*common.RateLimitDescriptor{hits(describe("caller", "a"), math.MaxUint64)}}, codes.InvalidArgument, "hits_addend"},
 		{&pb.RateLimitRequest{Domain: "s", Descriptors: []*common.RateLimitDescriptor{describe("caller", strings.Repeat("x", 70_000))}}, codes.ResourceExhausted, "larger than max"},
 	} {

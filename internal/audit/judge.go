@@ -46,7 +46,7 @@ func (s *Subject) judge(row *Row, history rlc.History, h held, est rlc.Estimate)
 	case counted.Drops > 0:
 		row.Verdict, row.Detail = TooTight, dropped
 		if row.LeftOut > 0 {
-			row.Detail += fmt.Sprintf(", %.0f of them in hours that are left out%s", row.LeftOut, rules(left))
+			row.Detail += fmt.Sprintf(", %s of them in hours that are left out%s", rlc.Number(math.Round(row.LeftOut)), rules(left))
 		}
 	case all.Drops > 0:
 		row.Detail += "; it " + dropped + ", all in hours that are left out" + rules(left)

@@ -57,9 +57,9 @@ func TestAStormThatIsLeftOutMakesNoLimitTooTight(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s: %s %.0f, left out %.0f, fits %t: %s", caller, row.Verdict, row.Drops, math.Round(row.LeftOut), *row.Fits, row.Detail))
 	}
 	want := []string{
-		"tight: too tight 1169130, left out 665970, fits false: would have dropped 1169130 requests (4.52 %), 665970 of them in hours that are left out (spike)",
-		"fine: fine 611940, left out 611940, fits true: the limit is 1.5 times the peak that counts; it would have dropped 611940 requests (2.36 %), all in hours that are left out (spike)",
-		"loose: fine 467900, left out 467900, fits false: the limit is 3.5 times the peak that counts; it would have dropped 467900 requests (1.81 %), all in hours that are left out (spike)",
+		"tight: too tight 1169130, left out 665970, fits false: would have dropped 1,169,130 requests (4.52 %), 665,970 of them in hours that are left out (spike)",
+		"fine: fine 611940, left out 611940, fits true: the limit is 1.5 times the peak that counts; it would have dropped 611,940 requests (2.36 %), all in hours that are left out (spike)",
+		"loose: fine 467900, left out 467900, fits false: the limit is 3.5 times the peak that counts; it would have dropped 467,900 requests (1.81 %), all in hours that are left out (spike)",
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got\n%v\nwant\n%v", got, want)

@@ -61,7 +61,7 @@ func TestARegionalQuotaBearsTheDeclaredFailover(t *testing.T) {
 		}
 	}
 	us := w.of("us")
-	if us.ID() != "all@us" || us.Why != "weekly peak 200/s × 1.30 headroom + 100 % of the 1040/s of eu when it is lost" {
+	if us.ID() != "all@us" || us.Why != "weekly peak 200/s × 1.30 headroom + 100 % of the 1,040/s of eu when it is lost" {
 		t.Errorf("%s: %q", us.ID(), us.Why)
 	}
 	w.accept("geo")

@@ -188,7 +188,7 @@ func TestTheWindowsOfAnEventFitTheCapacityTogether(t *testing.T) {
 	for i := range 10 {
 		c := w.change("geo", "callers", caller(fmt.Sprint("c", i)))
 		if len(c.NewTimed.Windows) != 1 || c.NewTimed.Windows[0].Limit != (rlc.Limit{Rate: 100, Burst: 200}) || c.New.Rate != 65 ||
-			!strings.Contains(c.Look, "in the event from 2026-03-") || !strings.Contains(c.Look, "quotas of 1950/s in all × 1.00 that peak together exceed the capacity of 1000/s: cut from 195/s, burst 390 to 100/s, burst 200") {
+			!strings.Contains(c.Look, "in the event from 2026-03-") || !strings.Contains(c.Look, "quotas of 1,950/s in all × 1.00 that peak together exceed the capacity of 1,000/s: cut from 195/s, burst 390 to 100/s, burst 200") {
 			t.Fatalf("%s: %+v, %v, look %q", c.ID(), c.NewTimed.Windows, c.New, c.Look)
 		}
 	}
