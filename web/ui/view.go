@@ -542,9 +542,9 @@ type Fault struct {
 	SignIn string
 }
 
-// joined is what follows a word: after a space, unless it begins with a mark that
+// following is what follows a word: after a space, unless it begins with a mark that
 // belongs to the word.
-func joined(after string) string {
+func following(after string) string {
 	if after == "" || strings.ContainsRune(",;:.", rune(after[0])) {
 		return after
 	}
