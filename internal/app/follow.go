@@ -465,12 +465,13 @@ func (a *App) settle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for i, p := range open {
+	var stand []rlc.Proposal
+	for _, p := range open {
 		now, err := a.reviews.Settle(ctx, p)
 		if err != nil {
 			return fmt.Errorf("proposal %s: %w", p.ID, err)
 		}
-		open[i] = now
+		stand = append(stand, now)
 		if now.State == p.State && now.Human == p.Human && now.Commit == p.Commit && now.Content == p.Content {
 			continue
 		}
@@ -480,14 +481,19 @@ func (a *App) settle(ctx context.Context) error {
 			}
 			continue
 		}
-		if err := a.Records.Fenced(a.epoch.Load()).SetProposal(ctx, now, nil); err != nil {
+		err = a.Records.Fenced(a.epoch.Load()).SeenProposal(ctx, p, now)
+		if errors.Is(err, rlc.ErrConflict) {
+			stand = stand[:len(stand)-1] // a person moved it since; the next look sees that
+			continue
+		}
+		if err != nil {
 			return err
 		}
 		if err := a.summaries.rebuild(ctx, a, []string{p.Service}); err != nil {
 			return err
 		}
 	}
-	a.mergeOpen(ctx, open)
+	a.mergeOpen(ctx, stand)
 	return nil
 }
 

@@ -86,6 +86,23 @@ func (db *DB) SetProposal(ctx context.Context, p rlc.Proposal, audit *rlc.AuditE
 	})
 }
 
+// SeenProposal is SetProposal for what was seen of the branch of a proposal that
+// was read as was. Where the record holds another commit by now, what was seen is
+// older than that: it is rlc.ErrConflict, and the record stays.
+func (db *DB) SeenProposal(ctx context.Context, was, seen rlc.Proposal) error {
+	return db.transact(ctx, "set proposal "+seen.ID, func(tx *sql.Tx) error {
+		// Written, as in setProposal: nobody writes between the look and the write.
+		var head string
+		if err := tx.QueryRowContext(ctx, `UPDATE proposals SET state = state WHERE id = $1 RETURNING head`, seen.ID).Scan(&head); err != nil {
+			return found(err, "proposal", seen.ID)
+		}
+		if head != was.Commit {
+			return fmt.Errorf("%w: its branch moved on", rlc.ErrConflict)
+		}
+		return setProposal(ctx, tx, seen, nil)
+	})
+}
+
 // Published is SetProposal and OutboxDone in one transaction, fenced by the
 // epoch of the leader that published; 0 is not fenced.
 func (db *DB) Published(ctx context.Context, epoch uint64, p rlc.Proposal, audit *rlc.AuditEntry) error {

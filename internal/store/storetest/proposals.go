@@ -131,6 +131,25 @@ func decisionIsAudited(t *testing.T, db *store.DB) {
 	fails(t, db.SetProposal(ctx(t), rlc.Proposal{ID: "none", State: rlc.Open}, nil), rlc.ErrNotFound)
 }
 
+// What a follower saw of a branch does not undo what a person wrote of it since.
+func seenOlder(t *testing.T, db *store.DB) {
+	r := run(1)
+	stored(t, db, r, nil, proposal(r, "checkout"))
+	was := proposal(r, "checkout")
+	was.State, was.Commit, was.Human = rlc.Open, "a1", false
+	must(t, db.SetProposal(ctx(t), was, nil))
+	seen := was
+	seen.Content, seen.Human = "of a1", true
+	must(t, db.SeenProposal(ctx(t), was, seen))
+	same(t, "seen", get(db.ProposalByID(ctx(t), was.ID))(t), seen)
+	edited := seen
+	edited.Commit, edited.Content = "b2", "of b2"
+	must(t, db.SetProposal(ctx(t), edited, nil))
+	fails(t, db.SeenProposal(ctx(t), was, seen), rlc.ErrConflict)
+	same(t, "edited", get(db.ProposalByID(ctx(t), was.ID))(t), edited)
+	fails(t, db.SeenProposal(ctx(t), was, rlc.Proposal{ID: "none", State: rlc.Open}), rlc.ErrNotFound)
+}
+
 func decidedStays(t *testing.T, db *store.DB) {
 	states := []rlc.ProposalState{rlc.Pending, rlc.Open, rlc.Accepted, rlc.Rejected, rlc.Superseded, rlc.Failed}
 	n := 0

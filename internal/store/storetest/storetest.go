@@ -44,6 +44,7 @@ func Run(t *testing.T, open func(t *testing.T) *store.DB) {
 		{"proposals are listed by owner and by kind of policy", proposalsFiltered},
 		{"a decision and its audit row are one", decisionIsAudited},
 		{"a decided proposal stays decided", decidedStays},
+		{"what was seen is older than what was written", seenOlder},
 		{"an outbox row counts its failures and goes when done", outbox},
 		{"publishing is fenced", published},
 		{"days come back as they were saved", daysRoundTrip},

@@ -205,6 +205,7 @@ func fencedView(t *testing.T, db *store.DB) {
 		"SavePacked":    func() error { return view.SavePacked(ctx(t), []rlc.PackedDay{packed(t, view, day("s", midnight))}) },
 		"SaveSummaries": func() error { return view.SaveSummaries(ctx(t), []rlc.ServiceSummary{{Name: "x"}}) },
 		"SetProposal":   func() error { return view.SetProposal(ctx(t), p, nil) },
+		"SeenProposal":  func() error { return view.SeenProposal(ctx(t), p, p) },
 		"OutboxFailed":  func() error { return view.OutboxFailed(ctx(t), p.ID, "x", now) },
 		"PruneRuns":     func() error { return view.PruneRuns(ctx(t), now) },
 		"PruneDays":     func() error { return view.PruneDays(ctx(t), now) },
