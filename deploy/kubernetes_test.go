@@ -229,6 +229,13 @@ func TestManifestsHoldTogether(t *testing.T) {
 		if w.Replicas < 1 || o.Kind == "StatefulSet" && w.Replicas != 1 || w.Template.Metadata.Labels[app] != name || w.Selector.MatchLabels[app] != name {
 			t.Errorf("%s: %d replicas of %v, selected by %v", name, w.Replicas, w.Template.Metadata.Labels, w.Selector.MatchLabels)
 		}
+		// README.md says how many there are of the two.
+		for of, what := range map[string]string{"rlc": "rlc", "rlc-enforcer": "the enforcer"} {
+			said := map[int]string{1: "**One replica of ", 2: "**Two replicas of "}[w.Replicas] + what + ".**"
+			if text, err := os.ReadFile("README.md"); name == of && (err != nil || !strings.Contains(string(text), said)) {
+				t.Errorf("%s has %d replicas; README.md does not say %q (%v)", name, w.Replicas, said, err)
+			}
+		}
 		if o.Kind == "StatefulSet" && !named("Service", w.ServiceName) {
 			t.Errorf("%s: no service %q", name, w.ServiceName)
 		}

@@ -187,7 +187,7 @@ func (o Override) wrong() string {
 	case !o.Until.After(o.From):
 		return "until is not after from"
 	case o.Until.Sub(o.From) > MaxOverride:
-		return fmt.Sprintf("it stands for %s; at most %s", o.Until.Sub(o.From), MaxOverride)
+		return fmt.Sprintf("it stands for %s; at most %s", rlc.DurationText(o.Until.Sub(o.From)), rlc.DurationText(MaxOverride))
 	case o.RampSeconds < 0 || time.Duration(o.RampSeconds)*time.Second > maxRamp || o.RampSeconds > 0 && o.Action == LiftAction:
 		return fmt.Sprintf("ramp_seconds %s is outside 0 to %s, or beside lift", rlc.Number(o.RampSeconds), rlc.Number(maxRamp.Seconds()))
 	case len(o.Match) > 16:

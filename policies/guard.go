@@ -169,14 +169,17 @@ func (g *guarding) hold(rule, why string) {
 	g.reason(rule, true, "%s", why)
 }
 
-// person: people win. What somebody wrote by hand stays until it is lifted,
+// untilGone is how long a person's number is held, and how that ends.
+const untilGone = "held until its line is removed from quotas.yaml"
+
+// person: people win. What somebody wrote by hand stays until its line is removed,
 // and a 0 is always a person's.
 func (g *guarding) person() bool {
 	switch cur := g.e.Current; {
 	case g.e.HumanEdit != "":
-		g.hold("human_edit", "edited by "+g.e.HumanEdit+"; held until lifted")
+		g.hold("human_edit", "edited by "+g.e.HumanEdit+"; "+untilGone)
 	case cur != nil && cur.Rate == 0:
-		g.hold("human_edit", "a person wrote 0; held until lifted")
+		g.hold("human_edit", "a person wrote 0; "+untilGone)
 	default:
 		return false
 	}

@@ -295,3 +295,12 @@ why: weekly peak 100/s × 1.30 headroom
 		t.Errorf("text:\n%s\nwant:\n%s", got, want)
 	}
 }
+
+// One phrase says how a hold by a person ends, wherever it is told.
+func TestAPersonsNumberIsHeldUntilItsLineIsRemoved(t *testing.T) {
+	for _, g := range []guarding{{e: Evidence{HumanEdit: "ana", Current: &rlc.Quota{Limit: rlc.Limit{Rate: 100, Burst: 200}}}}, {e: Evidence{Current: &rlc.Quota{}}}} {
+		if !g.person() || !strings.HasSuffix(g.change.HeldWhy, "; held until its line is removed from quotas.yaml") {
+			t.Errorf("%+v: held because %q", g.e, g.change.HeldWhy)
+		}
+	}
+}

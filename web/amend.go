@@ -114,12 +114,14 @@ func (s *server) amendForm(v *visit, p rlc.Proposal, changes []rlc.Change) (*ui.
 	return out, nil
 }
 
-// secondsOf is a burst as seconds of its rate; 0 for a rate of 0.
+// secondsOf is a burst as seconds of its rate, in two digits, since a burst is a whole
+// number of requests; 0 for a rate of 0.
 func secondsOf(l *rlc.Limit) float64 {
 	if l.Rate == 0 {
 		return 0
 	}
-	return float64(l.Burst) / float64(l.Rate)
+	seconds, _ := strconv.ParseFloat(strconv.FormatFloat(float64(l.Burst)/float64(l.Rate), 'g', 2, 64), 64)
+	return seconds
 }
 
 // amendedLimit reads a person's number. Without a burst it keeps as many seconds of
@@ -141,7 +143,7 @@ func amendedLimit(c *rlc.Change, rateText, burstText string) (rlc.Limit, error) 
 		}
 		limit.Burst = rlc.Burst(n)
 	case r > 0 && r <= rlc.MaxRate && c.New.Rate > 0:
-		limit.Burst = rlc.Burst(math.Max(1, math.Ceil(r*float64(c.New.Burst)/float64(c.New.Rate))))
+		limit.Burst = rlc.Burst(min(rlc.MaxRate, math.Max(1, math.Ceil(r*secondsOf(c.New)-1e-9))))
 	}
 	return limit, wrongIn("rate", limit.Valid())
 }

@@ -64,6 +64,9 @@ func TestAPersonsNumberIsPreviewedCommittedAndShown(t *testing.T) {
 	h := f.handler(t)
 	ask := editing + "?edit=" + url.QueryEscape("callers/caller=search")
 	form := request(h, "GET", ask, "", bearer).Body.String()
+	if !strings.Contains(form, "it is held until its line is removed from quotas.yaml.") {
+		t.Error("the form does not say how long the number is held, in the words of what holds it")
+	}
 	if !strings.Contains(form, `<option value="callers/caller=search" selected>`) || !strings.Contains(form, `value="407"`) || strings.Contains(form, ">Commit<") {
 		t.Error("the form is not filled with what is proposed, or commits before the preview")
 	}
@@ -235,6 +238,27 @@ func TestWhoEditedDoesNotAcceptWhereFourEyesAreAsked(t *testing.T) {
 		}
 		if w := request(h, "POST", editing+"/accept", seen, as("tom", "sre")); eyes && w.Code != http.StatusSeeOther {
 			t.Errorf("four eyes, by somebody else: %d", w.Code)
+		}
+	}
+}
+
+// The hint beside an empty burst is what an empty burst becomes.
+func TestAnEmptyBurstIsAsManySecondsAsTheHintSays(t *testing.T) {
+	h := newFixture(t).handler(t)
+	at := editing + "?edit=" + url.QueryEscape("callers/caller=search")
+	for rate, burst := range map[string]string{"80": "160", "1000": "2,000", "62.6": "126"} {
+		page := strings.ReplaceAll(request(h, "GET", at+"&rate="+rate, "", bearer).Body.String(), "\u00a0", " ")
+		if !strings.Contains(page, "empty: 2 s of the rate, as proposed") || !strings.Contains(page, "burst "+burst+": ") {
+			t.Errorf("%s req/s: the preview does not say 2 s and burst %s", rate, burst)
+		}
+	}
+}
+
+func TestTheCommandForAShellSaysADurationAsPeopleDo(t *testing.T) {
+	h := newFixture(t).handler(t)
+	for ttl, want := range map[string]string{"30m": "--ttl 30m --reason", "2h": "--ttl 2h --reason", "1d": "--ttl 1d --reason"} {
+		if page := get(h, "/emergency?service=checkout&caller=search&action=block&reason=x&ttl="+ttl).Body.String(); !strings.Contains(page, want) {
+			t.Errorf("%s: the page has no command with %q", ttl, want)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/policies"
 	"github.com/openrlc/rlc/quotafile"
 )
@@ -102,5 +103,15 @@ func TestTheTabsOfAServiceStandAtOnePlace(t *testing.T) {
 		if strings.Count(head, `<nav class="tabs"`) != 1 || strings.Count(text, `<nav class="tabs"`) != 1 || strings.Count(head, `aria-current="page"`) < 1 {
 			t.Errorf("%s: the head has no tabs, or more than one page has them", page)
 		}
+	}
+}
+
+// What shadow counted was admitted; what was dropped beside it was not.
+func TestShadowDoesNotSayThatWhatWasDroppedWasAdmitted(t *testing.T) {
+	f := newFixture(t)
+	f.counts = []rlc.Count{{Service: "checkout", Bucket: "callers", Key: rlc.Key{"caller": "search"}, Offered: 1000, Drops: 300, VirtualDrops: 200}}
+	page := holds(t, f.handler(t), "/services/checkout", "dropped <b>300</b> requests", "Shadow would have dropped 200 requests", "of what was offered; it admitted them all.")
+	if strings.Contains(page, "all were admitted") {
+		t.Error("the dropped are said to be admitted")
 	}
 }

@@ -247,7 +247,7 @@ func serviceVerdict(t *truth, seen counts, age counting) (say []ui.Part, more st
 		say = append(say, ui.Part{Text: " "}, ui.Part{Text: "A proposal", URL: proposalURL(p.ID)}, ui.Part{Text: " to change " + plural(len(p.Changes), "quota", "quotas") + " waits for review."})
 	}
 	if total.VirtualDrops >= 1 {
-		more = "Shadow would have dropped " + count(total.VirtualDrops) + " requests " + age.text + ", " + percent(share(total.VirtualDrops, total.Offered)) + " of what was offered; all were admitted. "
+		more = "Shadow would have dropped " + count(total.VirtualDrops) + " requests " + age.text + ", " + percent(share(total.VirtualDrops, total.Offered)) + " of what was offered; it admitted them all. "
 	}
 	if held > 0 {
 		more += plural(held, "quota is", "quotas are") + " held by the last run; the row says so, and the quota's page says why."

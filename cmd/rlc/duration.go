@@ -22,7 +22,7 @@ func (d *duration) Set(text string) error {
 	return err
 }
 
-func (d *duration) String() string { return time.Duration(*d).String() }
+func (d *duration) String() string { return rlc.DurationText(time.Duration(*d)) }
 
 // Type is what GetDuration asks for.
 func (d *duration) Type() string { return "duration" }

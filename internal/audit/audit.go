@@ -73,6 +73,7 @@ type held struct {
 	limit  rlc.Limit
 	window *gcra.Limit // where it is counted in another way than a bucket
 	text   string      // the window in words; ""
+	quota  bool        // a quota's own number, not one that stands in a policy
 }
 
 // Subject is a service with the limits that it has today.
@@ -119,7 +120,7 @@ func New(svc *rlc.Service, quotas []rlc.Quota, each []string) (*Subject, error) 
 			s.Notes = append(s.Notes, fmt.Sprintf("quota %s is of one place: history is not told apart by place here", q.ID()))
 			continue
 		}
-		s.limits[q.ID()] = held{bucket: q.Bucket, key: q.Key, limit: q.Limit}
+		s.limits[q.ID()] = held{bucket: q.Bucket, key: q.Key, limit: q.Limit, quota: true}
 	}
 	s.Service = &own
 	for _, b := range own.Buckets {

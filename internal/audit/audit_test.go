@@ -83,7 +83,7 @@ func TestEveryLimitGetsItsVerdict(t *testing.T) {
 		t.Error(s)
 	}
 	// Peak 20: fits are 26 to 60, with a part in a thousand of rounding.
-	if want := "1 of 4 limits lie at 1.3 to 3 times the peak that counts, as the scorecard has it; caps are not among them."; table.notes()[0] != want {
+	if want := "1 of 4 quotas lie at 1.3 to 3 times the peak that counts, as the scorecard has it; caps and limits that stand in a policy are not among them."; table.notes()[0] != want {
 		t.Errorf("%v, want %s", table.notes(), want)
 	}
 }
@@ -193,5 +193,33 @@ func TestATableOfNothingHasNoHeader(t *testing.T) {
 	table.Add(Row{Verdict: None})
 	if s := table.Summary(); s != "1 limit or caller over 1 day: 1 none." {
 		t.Error(s)
+	}
+}
+
+// What stands in a policy is computed by no run: the scorecard cannot count it, and so
+// the audit does not.
+func TestLimitsOfAPolicyAreNotAmongTheQuotasThatFit(t *testing.T) {
+	l := csvLimits(t, "geo,a,,26,52")
+	svc := *l.Service
+	svc.Unmatched.Limit = &rlc.Limit{Rate: 26, Burst: 52}
+	s, err := New(&svc, l.Quotas, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, h := range s.limits {
+		if h.quota != (id != unlimited) {
+			t.Errorf("%s: a quota %v", id, h.quota)
+		}
+	}
+	var table Table
+	for _, series := range []rlc.Series{{Bucket: "each-caller", Key: rlc.Key{"caller": "a"}, History: steady(28, 10, 20)}, {Bucket: unlimited, History: steady(28, 10, 20)}} {
+		row, ok, err := s.Row(t.Context(), series, now)
+		if err != nil || !ok {
+			t.Fatal(ok, err)
+		}
+		table.Add(row)
+	}
+	if table.Known != 1 || table.Fitting != 1 {
+		t.Errorf("%d of %d, want 1 of 1", table.Fitting, table.Known)
 	}
 }

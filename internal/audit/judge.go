@@ -35,7 +35,7 @@ func (s *Subject) judge(row *Row, history rlc.History, h held, est rlc.Estimate)
 	switch {
 	case isCap:
 		row.Suggested = nil // it does not follow traffic
-	case row.Peak != nil:
+	case row.Peak != nil && h.quota:
 		fits := rlc.Fits(h.limit.Rate, row.Peak.Rate)
 		row.Fits = &fits
 	}

@@ -136,7 +136,7 @@ func (t *Table) WriteText(w io.Writer) error {
 func (t *Table) notes() []string {
 	notes := slices.Clone(t.Notes)
 	if t.Known > 0 {
-		notes = append(notes, fmt.Sprintf("%d of %d limits lie at %g to %g times the peak that counts, as the scorecard has it; caps are not among them.", t.Fitting, t.Known, rlc.FitLeast, rlc.FitMost))
+		notes = append(notes, fmt.Sprintf("%d of %d quotas lie at %g to %g times the peak that counts, as the scorecard has it; caps and limits that stand in a policy are not among them.", t.Fitting, t.Known, rlc.FitLeast, rlc.FitMost))
 	}
 	if t.Omitted > 0 {
 		notes = append(notes, fmt.Sprintf("%s beyond %d are counted but not listed", rlc.Plural(t.Omitted, "row"), MaxRows))

@@ -253,7 +253,7 @@ func amendSection(v *Amend) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 22, "<small id=\"ey-h\">It stands beside the number, in the commit and in the audit log. The quota is yours from then on: runs hold it until its line is handed back.</small></div></div>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 22, "<small id=\"ey-h\">It stands beside the number, in the commit and in the audit log. The quota is yours from then on: it is held until its line is removed from quotas.yaml.</small></div></div>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
