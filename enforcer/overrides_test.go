@@ -94,7 +94,7 @@ func TestOverridesAreReadStrictly(t *testing.T) {
 		with(`"action":"limit","rate":5`, `"action":"lift","ramp_seconds":5`):    "beside lift",
 		with(`"rate":5`, `"rate":5,"ramp_seconds":-1`):                           "ramp_seconds −1",
 		with(`"until":"2026-11-02T13:00:00Z"`, `"until":"2026-11-02T12:00:00Z"`): "until is not after from",
-		with(`"until":"2026-11-02T13:00:00Z"`, `"until":"2026-11-10T13:00:00Z"`): "at most 168h",
+		with(`"until":"2026-11-02T13:00:00Z"`, `"until":"2026-11-10T13:00:00Z"`): "at most 7d",
 		with(`"until":"2026-11-02T13:00:00Z",`, ``):                              "from and until are required",
 		with(`"caller":"search"`, `"caller":""`):                                 "a pattern is empty",
 		with(`"caller":"search"`, `"caller":[]`):                                 "at least one",

@@ -22,7 +22,8 @@ func (d *duration) Set(text string) error {
 	return err
 }
 
-func (d *duration) String() string { return rlc.DurationText(time.Duration(*d)) }
+// String is what GetDuration reads, which knows no days.
+func (d *duration) String() string { return time.Duration(*d).String() }
 
 // Type is what GetDuration asks for.
 func (d *duration) Type() string { return "duration" }
