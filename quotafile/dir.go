@@ -27,8 +27,15 @@ const (
 //
 // Whoever reads again opens the root again: such mounts replace the folder
 // that a root holds open.
-func ReadDir(root *os.Root) (rlc.Files, error) {
-	r := reader{root: root, files: rlc.Files{}}
+func ReadDir(root *os.Root) (rlc.Files, error) { return read(root, false) }
+
+// ReadCheckout is ReadDir for a checkout of git, where a symlink is what the server
+// finds in its repository, too: none is followed, and NotPlain stands for what is no
+// plain file, so that Parse refuses it by name beside all else.
+func ReadCheckout(root *os.Root) (rlc.Files, error) { return read(root, true) }
+
+func read(root *os.Root, checkout bool) (rlc.Files, error) {
+	r := reader{root: root, checkout: checkout, files: rlc.Files{}}
 	if err := r.common(); err != nil {
 		return nil, err
 	}
@@ -48,9 +55,10 @@ func ReadDir(root *os.Root) (rlc.Files, error) {
 
 // reader reads files below a root within the limits.
 type reader struct {
-	root  *os.Root
-	files rlc.Files
-	bytes int
+	root     *os.Root
+	checkout bool
+	files    rlc.Files
+	bytes    int
 }
 
 // common reads what services share: defaults, profiles and contracts.
@@ -98,6 +106,10 @@ func (r *reader) file(name string) error {
 	if !Reads(name) {
 		return nil
 	}
+	if r.checkout && !r.plain(name) {
+		r.files[name] = NotPlain()
+		return nil
+	}
 	info, err := r.root.Stat(name) // follows symlinks, within the root
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || isNotDir(err):
@@ -124,6 +136,25 @@ func (r *reader) file(name string) error {
 	}
 	r.files[name] = data
 	return nil
+}
+
+// plain reports that a file, where there is one, is a regular one in real folders. A
+// file in a folder's place is not this file.
+func (r *reader) plain(name string) bool {
+	for i := range name {
+		if name[i] != '/' {
+			continue
+		}
+		info, err := r.root.Lstat(name[:i])
+		if err != nil || info.Mode().IsRegular() {
+			return true
+		}
+		if !info.IsDir() {
+			return false
+		}
+	}
+	info, err := r.root.Lstat(name)
+	return err != nil || info.Mode().IsRegular()
 }
 
 // isNotDir reports that a file stands where a folder was looked for, such as a
@@ -153,7 +184,7 @@ func Validate(name string, check rlc.CheckPolicy) ([]rlc.Problem, error) {
 	exists := func(entry string) bool { _, err := root.Stat(entry); return err == nil }
 	switch {
 	case exists(servicesDir) || exists(defaultsPath) || exists(profilesDir) || exists(contractsDir):
-		files, err := ReadDir(root)
+		files, err := ReadCheckout(root)
 		if err != nil {
 			return nil, err
 		}

@@ -177,3 +177,29 @@ func TestValidateTakesARepositoryAFolderOrAFile(t *testing.T) {
 		}
 	}
 }
+
+// A checkout holds what the server's repository holds: there a link is no file.
+func TestInACheckoutNothingIsFollowed(t *testing.T) {
+	dir := tree(t, map[string]string{
+		"services/a/policy.yaml": goodPolicy, "services/away/policy.yaml": "-> /etc/passwd", "services/near/policy.yaml": "-> ../a/policy.yaml",
+		"services/round/policy.yaml": "-> policy.yaml", "services/folder": "-> a", "services/README.md": "x",
+		"services/b/policy.yaml": "apiVersion: rlc/v1\nkind: ServicePolicy\nservice: b\nbuckets: [{name: b, rte: 1}]\n",
+	})
+	if err := syscall.Mkfifo(filepath.Join(dir, "services/a/quotas.yaml"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	problems, err := quotafile.Validate(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"away/policy.yaml", "near/policy.yaml", "round/policy.yaml", "folder/policy.yaml", "a/quotas.yaml"} {
+		if !slices.ContainsFunc(problems, func(p rlc.Problem) bool {
+			return p.File == filepath.Join(dir, "services", file) && p.Line == 1 && strings.Contains(p.Message, "symbolic link")
+		}) {
+			t.Errorf("%s is not refused by name: %v", file, problems)
+		}
+	}
+	if !slices.ContainsFunc(problems, func(p rlc.Problem) bool { return strings.HasSuffix(p.File, "b/policy.yaml") && p.Line == 4 }) {
+		t.Errorf("the fault of another file is hidden: %v", problems)
+	}
+}

@@ -35,7 +35,7 @@ func repositoryFiles(ctx context.Context, dir string) (rlc.Files, error) {
 		return nil, err
 	}
 	defer root.Close()
-	return quotafile.ReadDir(root)
+	return quotafile.ReadCheckout(root)
 }
 
 // bare reports whether a folder is a git repository without a checkout.

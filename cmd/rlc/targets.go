@@ -27,7 +27,7 @@ func staleTargets(dir string) (stale []rlc.Problem, err error) {
 	if _, err := root.Stat("services"); err != nil {
 		return nil, nil
 	}
-	files, err := quotafile.ReadDir(root)
+	files, err := quotafile.ReadCheckout(root)
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ import (
 func scores(t *testing.T, db *store.DB) {
 	day := time.Date(2026, 11, 29, 0, 0, 0, 0, time.UTC)
 	fleet := rlc.Score{
-		Day: day, Fleet: true, Owner: "of all", Services: 9, Requests: 9e9, Limited: 8e9, Known: 70, Fitting: 60, Counted: 4e6, Drops: 12, VirtualDrops: 99,
+		Day: day, Fleet: true, Owner: "of all", Services: 9, Requests: 9e9, Limited: 8e9, Known: 70, Fitting: 60, Spread: []int{10, 60}, Counted: 4e6, Drops: 12, VirtualDrops: 99,
 		Unmatched: 7, Open: 2, Oldest: now.Add(-time.Hour), Median: now.Add(-time.Minute), At: now,
 	}
 	filled(t, fleet)
