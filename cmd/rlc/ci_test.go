@@ -224,7 +224,7 @@ func postsOnce(t *testing.T, kind forgetest.Kind, open func(forge.Server) (forge
 	told(head, forge.Success, "nothing was backtested: no server", "Nothing was backtested")
 	check(head, exitRefused, "--server", "http://127.0.0.1:1", "--strict")
 	check(head, exitOK, "--server", replay)
-	told(head, forge.Success, "1 change of 1 service, 1 backtested", "1 would have dropped requests: 200 of 1000 (20.00 %)")
+	told(head, forge.Success, "1 change of 1 service, 1 backtested", "1 would have dropped requests: 200 of 1,000 (20.00 %)")
 	check(head, exitRefused, "--server", replay, "--max-drop-share", "0.1")
 	told(head, forge.Failure, "more than a share of 0.1", "20.00 %")
 	head = edit("policy.yaml", strings.Replace(ciPolicy, "each", "eech", 1))
