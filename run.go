@@ -412,10 +412,23 @@ type ServiceSummary struct {
 	Known        int       // limits whose peak that counts is known
 	Fitting      int       // of them, those that fit: see Fits
 	Spread       []int     // of them, by Multiple; nil for none
-	Requests     float64   // of quota buckets in the last run's window
-	Limited      float64   // of them, those that a limit is in force for
-	Problem      string    // why its policy is not read; ""
-	Updated      time.Time
+	// Episodes of would-be drops, in the replay of quotas in shadow, that nobody has
+	// judged or put off, and the requests in them.
+	Unjudged      int
+	UnjudgedDrops float64
+	Ready         []ReadyBucket // in the order of the policy; nil for none
+	Requests      float64       // of quota buckets in the last run's window
+	Limited       float64       // of them, those that a limit is in force for
+	Problem       string        // why its policy is not read; ""
+	Updated       time.Time
+}
+
+// ReadyBucket is a bucket in shadow whose checklist lacks only the word of somebody
+// who may speak for the service.
+type ReadyBucket struct {
+	Bucket string
+	Since  time.Time // in shadow
+	Share  Ratio     // of its requests, that its limits in force drop in the replay
 }
 
 // Trend is a service by the clock hour (UTC), summed over its quota buckets.
@@ -430,11 +443,12 @@ type Trend struct {
 // ServiceFilter narrows and orders a list of service summaries. The zero value
 // is every service by name.
 type ServiceFilter struct {
-	Query   string // part of the name or of an owner; "" for all
-	Owner   string // exactly this owner; "" for all
-	Unowned bool   // only services without an owner
-	Sort    string // "name" (also ""), "headroom" (unknown ones last), "virtual_drops" or "drops"
-	Desc    bool
+	Query     string // part of the name or of an owner; "" for all
+	Owner     string // exactly this owner; "" for all
+	Unowned   bool   // only services without an owner
+	Sort      string // "name" (also ""), "headroom" (unknown ones last), "virtual_drops" or "drops"
+	Desc      bool
+	Uncounted bool // nobody asks how many there are in all: it is then 0
 }
 
 // Count is what enforcers counted for one quota over a window of time.

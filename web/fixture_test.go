@@ -529,6 +529,8 @@ func (f *fixture) Ask(ctx context.Context, act rlc.AuditEntry, told rlc.Notice) 
 	return f.db.AddAudit(ctx, act)
 }
 
+func (f *fixture) Recount(context.Context, string) error { return nil }
+
 func (f *fixture) SetVerdict(ctx context.Context, v rlc.Verdict) error {
 	f.did("verdict %s/%s count=%v by %s", v.Service, rlc.QuotaID(v.Bucket, v.Key), v.Count, v.Actor)
 	return f.db.SetVerdict(ctx, v, rlc.AuditEntry{At: v.At, Actor: v.Actor, Action: "verdict.set", Object: v.Service})

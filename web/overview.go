@@ -189,6 +189,8 @@ func (s *server) needs(h home) []ui.Task {
 	if rest := h.waiting - len(h.open); rest > 0 {
 		queue = append(queue, ui.Task{Chip: ui.Chip{Mode: "new", Text: "review"}, Title: plural(rest, "more proposal", "more proposals"), Action: ui.Link{Text: "List", URL: "/proposals?state=open"}})
 	}
+	queue = append(queue, triageTasks(h.waits)...)
+	queue = append(queue, promoteTasks(h.waits, s.Now())...)
 	queue = append(queue, askTasks(h.asks)...)
 	if _, desired := s.Truths.Desired(); desired != nil {
 		for name, problems := range sortedMap(desired.Broken) {
@@ -204,7 +206,7 @@ func (s *server) needs(h home) []ui.Task {
 // waits is what the summaries of all services say of what a person may have to
 // look at: each list is one page, the most first.
 type waits struct {
-	dropping, virtual, held []rlc.ServiceSummary
+	dropping, virtual, held, unjudged, ready []rlc.ServiceSummary
 }
 
 // mostWaits bounds each list; where the last one still has drops or held
@@ -212,8 +214,8 @@ type waits struct {
 const mostWaits = 50
 
 func (s *server) waits(ctx context.Context) (w waits, err error) {
-	for sort, into := range map[string]*[]rlc.ServiceSummary{"drops": &w.dropping, "virtual_drops": &w.virtual, "held": &w.held} {
-		if *into, _, err = s.Records.Summaries(ctx, rlc.ServiceFilter{Sort: sort, Desc: true}, rlc.Page{Number: 1, Size: mostWaits}); err != nil {
+	for sort, into := range map[string]*[]rlc.ServiceSummary{"drops": &w.dropping, "virtual_drops": &w.virtual, "held": &w.held, "unjudged": &w.unjudged, "ready": &w.ready} {
+		if *into, _, err = s.Records.Summaries(ctx, rlc.ServiceFilter{Sort: sort, Desc: true, Uncounted: true}, rlc.Page{Number: 1, Size: mostWaits}); err != nil {
 			return w, err
 		}
 	}
@@ -223,6 +225,8 @@ func (s *server) waits(ctx context.Context) (w waits, err error) {
 	w.dropping = slices.DeleteFunc(w.dropping, above(realDrops))
 	w.virtual = slices.DeleteFunc(w.virtual, above(virtualDrops))
 	w.held = slices.DeleteFunc(w.held, func(r rlc.ServiceSummary) bool { return r.Held == 0 })
+	w.unjudged = slices.DeleteFunc(w.unjudged, func(r rlc.ServiceSummary) bool { return r.Unjudged == 0 })
+	w.ready = slices.DeleteFunc(w.ready, func(r rlc.ServiceSummary) bool { return len(r.Ready) == 0 })
 	return w, nil
 }
 
@@ -282,6 +286,54 @@ func dropTasks(w waits, age counting) []ui.Task {
 	add(ui.Chip{Mode: "enforce", Text: "drops"}, w.dropping, "dropped", "drops", "", realDrops)
 	add(ui.Chip{Mode: "shadow", Text: "would drop"}, w.storms(), "would have dropped", "virtual_drops", "/shadow", virtualDrops)
 	return out
+}
+
+// triageTasks are the services with episodes of would-be drops that nobody judged,
+// the most drops first.
+func triageTasks(w waits) []ui.Task {
+	const most = 5
+	chip := ui.Chip{Mode: "shadow", Text: "triage"}
+	var out []ui.Task
+	for i, r := range w.unjudged {
+		if i == most {
+			return append(out, ui.Task{Chip: chip, Title: leastOf(len(w.unjudged)) + plural(len(w.unjudged)-most, "more service", "more services"), Detail: "with episodes that nobody has judged", Action: ui.Link{Text: "List", URL: "/services?sort=virtual_drops&dir=desc"}})
+		}
+		out = append(out, ui.Task{Chip: chip, Title: r.Name, Detail: plural(r.Unjudged, "episode", "episodes") + " in the replay without a verdict: " + count(r.UnjudgedDrops) + " would-be drops that are traffic, or not", Action: ui.Link{Text: "Judge", URL: serviceURL(r.Name) + "/shadow"}})
+	}
+	return out
+}
+
+// promoteTasks are the buckets whose checklist lacks only somebody's word.
+func promoteTasks(w waits, now time.Time) []ui.Task {
+	const most = 5
+	chip := ui.Chip{Mode: "enforce", Text: "promote"}
+	var out []ui.Task
+	rest := 0
+	for _, r := range w.ready {
+		for _, b := range r.Ready {
+			if len(out) == most {
+				rest++
+				continue
+			}
+			replay := "nothing would have dropped"
+			if b.Share > 0 {
+				replay = percent(float64(b.Share)) + " would have dropped, every episode judged"
+			}
+			out = append(out, ui.Task{Chip: chip, Title: r.Name + " / " + b.Bucket, Detail: "in shadow for " + span(now.Sub(b.Since)) + "; every check is passed but an owner's word; " + replay, Action: ui.Link{Text: "Promote", URL: serviceURL(r.Name) + "/buckets/" + segment(b.Bucket) + "/promote"}})
+		}
+	}
+	if rest > 0 {
+		out = append(out, ui.Task{Chip: chip, Title: leastOf(len(w.ready)) + plural(rest, "more bucket", "more buckets"), Detail: "in shadow, whose checks are passed"})
+	}
+	return out
+}
+
+// leastOf begins a number that a whole page of services came to.
+func leastOf(services int) string {
+	if services == mostWaits {
+		return "At least "
+	}
+	return ""
 }
 
 func heldTasks(w waits) []ui.Task {

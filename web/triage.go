@@ -28,38 +28,48 @@ type triage struct {
 	episodes []rlc.Episode // of the page's service, all of them
 }
 
-func episodeID(bucket string, key rlc.Key, from time.Time) string {
+// EpisodeID names an episode of a service by its quota and its begin.
+func EpisodeID(bucket string, key rlc.Key, from time.Time) string {
 	return bucketURL("", bucket, key) + " " + stamp(from)
 }
 
 func (s *server) triage(ctx context.Context, sh *shadowed) (*triage, error) {
 	name := sh.truth.name
-	t := &triage{service: sh.truth.service, episodes: sh.episodes, asleep: map[string]time.Time{}}
+	t := &triage{service: sh.truth.service, episodes: sh.episodes}
 	var err error
 	if t.verdicts, err = s.Records.Verdicts(ctx, name); err != nil {
 		return nil, err
 	}
-	rows, _, err := s.Identities.AuditLog(ctx, rlc.AuditFilter{Action: snoozeAct, Object: serviceURL(name) + "/buckets/", From: s.Now().Add(-snoozed)}, rlc.Page{Number: 1, Size: 1000})
+	t.asleep, err = Snoozed(ctx, s.Identities, name, s.Now())
+	return t, err
+}
+
+// Snoozed are the episodes of a service that are off its page, by EpisodeID, with
+// when they come back.
+func Snoozed(ctx context.Context, log interface {
+	AuditLog(ctx context.Context, f rlc.AuditFilter, p rlc.Page) ([]rlc.AuditEntry, int, error)
+}, service string, now time.Time) (map[string]time.Time, error) {
+	rows, _, err := log.AuditLog(ctx, rlc.AuditFilter{Action: snoozeAct, Object: serviceURL(service) + "/buckets/", From: now.Add(-snoozed)}, rlc.Page{Number: 1, Size: 1000})
 	if err != nil {
 		return nil, err
 	}
-	seen := map[string]bool{}
+	seen, asleep := map[string]bool{}, map[string]time.Time{}
 	for _, e := range rows { // the newest first: it counts
 		u, err := url.Parse(e.Object)
 		from, rest, _ := strings.Cut(e.Detail, " until ")
 		until, _, _ := strings.Cut(rest, "Z: ")
 		back, err2 := time.Parse(time.RFC3339, until+"Z")
-		path, ok := strings.CutPrefix(e.Object, serviceURL(name)+"/buckets/")
+		path, ok := strings.CutPrefix(e.Object, serviceURL(service)+"/buckets/")
 		if err != nil || err2 != nil || !ok || u.EscapedPath() == "" {
 			continue
 		}
 		id := bucketURL("", "", nil) + path + " " + from
-		if !seen[id] && back.After(s.Now()) {
-			t.asleep[id] = back
+		if !seen[id] && back.After(now) {
+			asleep[id] = back
 		}
 		seen[id] = true
 	}
-	return t, nil
+	return asleep, nil
 }
 
 // word is the standing verdict on an episode; "" for none.
@@ -77,7 +87,7 @@ func (t *triage) word(v *visit, e rlc.Episode) string {
 			}
 		}
 	}
-	if back, ok := t.asleep[episodeID(e.Bucket, e.Key, e.From)]; ok {
+	if back, ok := t.asleep[EpisodeID(e.Bucket, e.Key, e.From)]; ok {
 		out = strings.TrimPrefix(out+"; snoozed until "+v.time(back).Text, "; ")
 	}
 	return out
@@ -103,7 +113,7 @@ func (t *triage) waiting() (n int) {
 // awake are the episodes that nobody put off.
 func (t *triage) awake() (out []rlc.Episode) {
 	for _, e := range t.episodes {
-		if _, ok := t.asleep[episodeID(e.Bucket, e.Key, e.From)]; !ok {
+		if _, ok := t.asleep[EpisodeID(e.Bucket, e.Key, e.From)]; !ok {
 			out = append(out, e)
 		}
 	}
@@ -173,7 +183,7 @@ func (t *triage) row(v *visit, name string, e rlc.Episode) ui.EpisodeRow {
 			at.Set("key", e.Key.String())
 		}
 		row.Post = serviceURL(name) + "/buckets/" + segment(e.Bucket) + "/episodes?" + at.Encode()
-		_, row.Asleep = t.asleep[episodeID(e.Bucket, e.Key, e.From)]
+		_, row.Asleep = t.asleep[EpisodeID(e.Bucket, e.Key, e.From)]
 		row.FromRaw, row.UntilRaw = e.From.UTC().Format(time.RFC3339), e.Until.UTC().Format(time.RFC3339)
 	}
 	return row
@@ -226,6 +236,9 @@ func (s *server) formEpisode(v *visit) error {
 		}
 		e := rlc.AuditEntry{At: s.Now().UTC(), Actor: v.who.name, Action: snoozeAct, Object: bucketURL(name, bucket, key), Detail: stamp(from) + " until " + stamp(back) + ": " + reason}
 		if err := s.Identities.AddAudit(v.ctx(), e); err != nil {
+			return err
+		}
+		if err := s.Acts.Recount(v.ctx(), name); err != nil {
 			return err
 		}
 		return v.back(to, map[string]string{"snooze": "snoozed", "wake": "woken"}[word])

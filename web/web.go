@@ -67,6 +67,7 @@ type Acts interface {
 	Run(ctx context.Context, ask planner.Ask) (rlc.Run, error)
 	Plan(ctx context.Context, ask planner.Ask) (rlc.Run, []rlc.Change, error)
 	SetVerdict(ctx context.Context, v rlc.Verdict) error
+	Recount(ctx context.Context, service string) error // sums a service up anew for the lists
 	// Ask records that a person asks for a higher limit, and tells its owners.
 	Ask(ctx context.Context, act rlc.AuditEntry, told rlc.Notice) error
 	// FollowRewritten lets RLC follow a base branch whose history was rewritten.

@@ -60,9 +60,27 @@ func (a *App) facts(ctx context.Context, service, bucket string) (f rollout.Fact
 	if err != nil {
 		return f, 0, err
 	}
+	since := f.Since
+	f, expected = factsOf(c, service, bucket, changes, verdicts)
+	f.Now, f.Since = time.Now().UTC(), since
+	counts, err := a.History.Counts(ctx, service, 24*time.Hour, f.Now)
+	if err != nil {
+		return f, expected, nil // what is not known is not ok
+	}
+	f.Offered, f.Joined = joined(c, service, bucket, counts)
+	return f, expected, nil
+}
+
+// factsOf is what the newest changes of a service, with their episodes, and its
+// verdicts say of one of its buckets, and the share of requests that the replay of
+// its quotas in force drops.
+func factsOf(c *quotafile.Config, service, bucket string, changes []rlc.Change, verdicts []rlc.Verdict) (f rollout.Facts, expected rlc.Ratio) {
 	requests, drops := 0.0, 0.0
 	for _, ch := range changes {
 		q := c.Quota(service, bucket, ch.Key)
+		if ch.Bucket != bucket || q == nil {
+			continue
+		}
 		if f.Coverage == nil || ch.Coverage < *f.Coverage {
 			f.Coverage = &ch.Coverage
 		}
@@ -79,28 +97,30 @@ func (a *App) facts(ctx context.Context, service, bucket string) (f rollout.Fact
 			f.Quotas++
 		}
 	}
-	if b.ByHand() {
+	if c.Service(service).Bucket(bucket).ByHand() {
 		f.Quotas = 1
 	}
-	counts, err := a.History.Counts(ctx, service, 24*time.Hour, f.Now)
-	if err != nil {
-		return f, expected, nil // what is not known is not ok
-	}
-	joined := 0.0
+	return f, expected
+}
+
+// joined is what enforcers counted of a bucket, of a service's counts, and the share of it that has a
+// quota; nil where they counted nothing.
+func joined(c *quotafile.Config, service, bucket string, counts []rlc.Count) (offered float64, share *rlc.Ratio) {
+	with, byHand := 0.0, c.Service(service).Bucket(bucket).ByHand()
 	for _, n := range counts {
 		if n.Bucket != bucket {
 			continue
 		}
-		f.Offered += n.Offered
-		if b.ByHand() || c.Quota(service, bucket, n.Key) != nil {
-			joined += n.Offered
+		offered += n.Offered
+		if byHand || c.Quota(service, bucket, n.Key) != nil {
+			with += n.Offered
 		}
 	}
-	if f.Offered > 0 {
-		r := rlc.Ratio(joined / f.Offered)
-		f.Joined = &r
+	if offered > 0 {
+		r := rlc.Ratio(with / offered)
+		share = &r
 	}
-	return f, expected, nil
+	return offered, share
 }
 
 // inForce is the replay of the limit in force, nil where the last run replayed
@@ -133,8 +153,12 @@ func (a *App) inShadowSince(ctx context.Context, service, bucket string) (since 
 	if err != nil {
 		return since, err
 	}
+	_, files, err := a.Repo.Head(ctx)
+	if err != nil {
+		return since, err
+	}
 	for _, e := range log {
-		content, err := a.content(ctx, service, e.Hash)
+		content, err := a.contentOf(ctx, files, service, e.Hash)
 		if err != nil {
 			return since, err
 		}
@@ -156,6 +180,11 @@ func (a *App) content(ctx context.Context, service, hash string) (c rollout.Cont
 	if err != nil {
 		return c, err
 	}
+	return a.contentOf(ctx, files, service, hash)
+}
+
+// contentOf is content beside these files of today.
+func (a *App) contentOf(ctx context.Context, files rlc.Files, service, hash string) (c rollout.Content, err error) {
 	then := rlc.Files{}
 	for path, text := range files {
 		if !strings.HasPrefix(path, "services/") {
@@ -258,6 +287,7 @@ func (a *App) setMode(ctx context.Context, service, bucket string, mode rlc.Mode
 	if err != nil {
 		return head, err
 	}
+	a.summaries.since.Delete(rlc.QuotaID(service, rlc.Key{"bucket": bucket}))
 	path := quotafile.PolicyPath(service)
 	text, err := quotafile.SetRollout(files[path], bucket, mode, zones)
 	if err != nil {

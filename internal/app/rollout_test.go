@@ -174,6 +174,10 @@ func TestAPromotionWithABadLimitHaltsRollsBackAndTellsTheOwner(t *testing.T) {
 	}
 	f.count("admit", 1000)
 	gateOpens(t, a)
+	eventually(t, "the queue offers the bucket", func() bool {
+		s, err := a.Records.Summary(t.Context(), "checkout")
+		return err == nil && len(s.Ready) == 1 && s.Ready[0].Bucket == "callers" && !s.Ready[0].Since.IsZero() && s.Unjudged == 0
+	})
 	if checks, err := a.Checklist(t.Context(), "checkout", "callers", ""); err != nil || rollout.Open(checks) {
 		t.Errorf("nobody's word opens the gate: %+v %v", checks, err)
 	}

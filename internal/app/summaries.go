@@ -20,6 +20,10 @@ import (
 type summaries struct {
 	mu   sync.Mutex
 	rows map[string]*rlc.ServiceSummary
+	// By service: buckets in shadow that may be ready to enforce.
+	candidates map[string]map[string]candidate
+	readied    map[string]readied // of counts alone, which one goroutine calls
+	since      sync.Map           // a bucket of a service to when it went to shadow, while it stays there
 }
 
 // countEvery is how often the enforcers' counts are read.
@@ -45,17 +49,19 @@ func (s *summaries) rebuild(ctx context.Context, a *App, services []string) erro
 	}
 	var rows []rlc.ServiceSummary
 	for _, name := range services {
-		row, err := a.summarise(ctx, name)
+		row, candidates, err := a.summarise(ctx, name)
 		if err != nil {
 			return fmt.Errorf("summary of %s: %w", name, err)
 		}
 		s.mu.Lock()
 		if old := s.rows[name]; old != nil {
 			row.VirtualDrops, row.Drops, row.Counted = old.VirtualDrops, old.Drops, old.Counted
+			row.Ready = slices.DeleteFunc(slices.Clone(old.Ready), func(b rlc.ReadyBucket) bool { _, still := candidates[b.Bucket]; return !still })
 		}
 		if s.rows == nil {
-			s.rows = map[string]*rlc.ServiceSummary{}
+			s.rows, s.candidates = map[string]*rlc.ServiceSummary{}, map[string]map[string]candidate{}
 		}
+		s.candidates[name] = candidates
 		s.rows[name] = &row
 		s.mu.Unlock()
 		rows = append(rows, row)
@@ -71,8 +77,8 @@ func (s *summaries) rebuild(ctx context.Context, a *App, services []string) erro
 }
 
 // summarise computes one service's row from the base branch, the last run and
-// the stored sketches.
-func (a *App) summarise(ctx context.Context, name string) (rlc.ServiceSummary, error) {
+// the stored sketches, and which buckets may be ready to enforce.
+func (a *App) summarise(ctx context.Context, name string) (rlc.ServiceSummary, map[string]candidate, error) {
 	_, c := a.Desired()
 	row := rlc.ServiceSummary{Name: name, Updated: time.Now().UTC()}
 	for _, p := range c.Broken[name] {
@@ -114,18 +120,22 @@ func (a *App) summarise(ctx context.Context, name string) (rlc.ServiceSummary, e
 	}
 	changes, err := a.Records.LatestChanges(ctx, name)
 	if err != nil {
-		return row, err
+		return row, nil, err
 	}
 	addTraffic(&row, c, changes)
+	candidates, err := a.addWaiting(ctx, &row, c, changes)
+	if err != nil {
+		return row, nil, err
+	}
 	open, _, err := a.Records.Proposals(ctx, rlc.Open, name, rlc.Page{Size: 1})
 	if err != nil {
-		return row, err
+		return row, nil, err
 	}
 	if len(open) > 0 {
 		row.OpenReview, row.ReviewSince = open[0].ID, open[0].Created
 	}
 	row.Week, err = a.week(ctx, name, row.Updated.Truncate(time.Hour))
-	return row, err
+	return row, candidates, err
 }
 
 // addTraffic adds what the newest changes of a service say of its traffic, held
@@ -292,12 +302,17 @@ func (a *App) counts(ctx context.Context) error {
 	}
 	var changed []rlc.ServiceSummary
 	s := &a.summaries
+	ready, err := a.readyNow(ctx)
+	if err != nil {
+		return err
+	}
 	s.mu.Lock()
 	for name, row := range s.rows {
 		n := by[name]
-		if row.Drops == n.drops && row.VirtualDrops == n.virtual && row.Counted == n.offered {
+		if row.Drops == n.drops && row.VirtualDrops == n.virtual && row.Counted == n.offered && slices.Equal(row.Ready, ready[name]) {
 			continue
 		}
+		row.Ready = ready[name]
 		row.Drops, row.VirtualDrops, row.Counted = n.drops, n.virtual, n.offered
 		changed = append(changed, *row)
 	}

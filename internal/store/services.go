@@ -14,11 +14,12 @@ import (
 func (db *DB) SaveSummaries(ctx context.Context, all []rlc.ServiceSummary) error {
 	return db.transact(ctx, "save summaries", func(tx *sql.Tx) error {
 		save, err := tx.PrepareContext(ctx, `
-			INSERT INTO summaries (name, search, owner_list, headroom, virtual_drops, drops, offered, quotas, held, summary)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+			INSERT INTO summaries (name, search, owner_list, headroom, virtual_drops, drops, offered, quotas, held, unjudged, ready, summary)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
 			ON CONFLICT (name) DO UPDATE SET search = excluded.search, owner_list = excluded.owner_list,
 				headroom = excluded.headroom, virtual_drops = excluded.virtual_drops, drops = excluded.drops,
-				offered = excluded.offered, quotas = excluded.quotas, held = excluded.held, summary = excluded.summary`)
+				offered = excluded.offered, quotas = excluded.quotas, held = excluded.held,
+				unjudged = excluded.unjudged, ready = excluded.ready, summary = excluded.summary`)
 		if err != nil {
 			return err
 		}
@@ -44,7 +45,7 @@ func (db *DB) SaveSummaries(ctx context.Context, all []rlc.ServiceSummary) error
 				offered = float64(*s.Offered)
 			}
 			_, err = save.ExecContext(ctx, s.Name, strings.ToLower(s.Name+owners), owners, headroom,
-				s.VirtualDrops, s.Drops, offered, s.Desired, s.Held, doc)
+				s.VirtualDrops, s.Drops, offered, s.Desired, s.Held, s.UnjudgedDrops, len(s.Ready), doc)
 			if err != nil {
 				return fmt.Errorf("summary of %s: %w", s.Name, err)
 			}
@@ -80,11 +81,13 @@ var summaryOrder = map[string]string{
 	"offered":       "offered",
 	"quotas":        "quotas",
 	"held":          "held",
+	"unjudged":      "unjudged",
+	"ready":         "ready",
 }
 
 // Summaries returns a page of the services that f lets through, and how many
-// there are. Besides the orders of rlc.ServiceFilter it knows offered, quotas
-// and held; equals are in order of name, an unknown order is rlc.ErrInvalid.
+// there are. Besides the orders of rlc.ServiceFilter it knows offered, quotas,
+// held, unjudged (by their drops) and ready; equals are in order of name, an unknown order is rlc.ErrInvalid.
 func (db *DB) Summaries(ctx context.Context, f rlc.ServiceFilter, p rlc.Page) ([]rlc.ServiceSummary, int, error) {
 	column, ok := summaryOrder[f.Sort]
 	if !ok {
@@ -111,9 +114,12 @@ func (db *DB) Summaries(ctx context.Context, f rlc.ServiceFilter, p rlc.Page) ([
 	if f.Unowned {
 		w.add("owner_list = $?", "")
 	}
-	total, err := count(ctx, db.read, `SELECT COUNT(*) FROM summaries`+w.String(), w.args...)
-	if err != nil {
-		return nil, 0, fmt.Errorf("count services: %w", err)
+	total := 0
+	if !f.Uncounted {
+		var err error
+		if total, err = count(ctx, db.read, `SELECT COUNT(*) FROM summaries`+w.String(), w.args...); err != nil {
+			return nil, 0, fmt.Errorf("count services: %w", err)
+		}
 	}
 	limit, args := w.page(p)
 	all, err := list(ctx, db.read, scanSummary, `SELECT summary FROM summaries`+w.String()+` ORDER BY `+order+limit, args...)

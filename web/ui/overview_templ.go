@@ -101,7 +101,7 @@ func OverviewPage(f Frame, v Overview) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 8, " <section class=\"leaf\" aria-labelledby=\"needs-you\"><header><h2 id=\"needs-you\">Needs you</h2><p>What drops and what would have first, then reviews, then what could not be read or is held. Over all services.</p><p>Answered 429? <a href=\"/why\">Why</a> says by which limit.</p></header><div>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 8, " <section class=\"leaf\" aria-labelledby=\"needs-you\"><header><h2 id=\"needs-you\">Needs you</h2><p>What drops and what would have first, then reviews, what shadow asks to judge or to enforce, then what could not be read or is held. Over all services.</p><p>Answered 429? <a href=\"/why\">Why</a> says by which limit.</p></header><div>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -191,7 +191,7 @@ func summaries(t *testing.T, db *store.DB) {
 	a := rlc.ServiceSummary{
 		Name: "checkout", Owners: []string{"team-payments", "SRE"}, Buckets: 4, Enforcing: 1, Desired: 7, Held: 2, Offered: new(rlc.Rate(120.5)), SeenAt: now, LimitSum: 700,
 		Capacity: 12000, Headroom: ratio(0.4), HeadroomAt: "callers/caller=a", Week: rlc.Trend{Until: now, Mean: []*rlc.Rate{rate(1), nil}, Most: []*rlc.Rate{rate(3.5), nil}, Dropped: []rlc.Rate{.5, 0}, Virtual: []rlc.Rate{2, 0}}, VirtualDrops: 12, Drops: 3, Counted: 4000,
-		OpenReview: "cron-001-checkout", ReviewSince: now, Known: 6, Fitting: 4, Spread: []int{0, 2, 4}, Requests: 9e6, Limited: 8e6, Problem: "policy.yaml:3:1: unknown key", Updated: now,
+		OpenReview: "cron-001-checkout", ReviewSince: now, Known: 6, Fitting: 4, Spread: []int{0, 2, 4}, Unjudged: 3, UnjudgedDrops: 900, Ready: []rlc.ReadyBucket{{Bucket: "callers", Since: now, Share: 0.01}}, Requests: 9e6, Limited: 8e6, Problem: "policy.yaml:3:1: unknown key", Updated: now,
 	}
 	filled(t, a)
 	b := rlc.ServiceSummary{Name: "a_b%c", Owners: []string{"team-pay"}, Headroom: ratio(0.1), VirtualDrops: 99, Offered: new(rlc.Rate(7)), Desired: 1}
@@ -224,6 +224,8 @@ func summaries(t *testing.T, db *store.DB) {
 		{rlc.ServiceFilter{Sort: "drops", Desc: true}, []string{"checkout", "a_b%c", "search"}},
 		{rlc.ServiceFilter{Sort: "offered"}, []string{"search", "a_b%c", "checkout"}},
 		{rlc.ServiceFilter{Sort: "quotas", Desc: true}, []string{"checkout", "a_b%c", "search"}},
+		{rlc.ServiceFilter{Sort: "unjudged", Desc: true}, []string{"checkout", "a_b%c", "search"}},
+		{rlc.ServiceFilter{Sort: "ready", Desc: true}, []string{"checkout", "a_b%c", "search"}},
 		{rlc.ServiceFilter{Sort: "held", Desc: true}, []string{"search", "checkout", "a_b%c"}},
 	} {
 		got, total, err := db.Summaries(ctx(t), q.filter, rlc.Page{})
@@ -232,6 +234,9 @@ func summaries(t *testing.T, db *store.DB) {
 		if total != len(q.want) {
 			t.Errorf("%+v: total %d, want %d", q.filter, total, len(q.want))
 		}
+	}
+	if got, total, err := db.Summaries(ctx(t), rlc.ServiceFilter{Uncounted: true}, rlc.Page{}); err != nil || len(got) != 3 || total != 0 {
+		t.Errorf("uncounted: %d services of %d, %v", len(got), total, err)
 	}
 	page, total, err := db.Summaries(ctx(t), rlc.ServiceFilter{}, rlc.Page{Number: 3, Size: 1})
 	must(t, err)
