@@ -1,6 +1,7 @@
 package rlc
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -309,6 +310,15 @@ func (p *Proposal) Holds() string {
 		return p.Commit
 	}
 	return RunsNumbers
+}
+
+// StillHolds is nil where p holds what somebody was shown of it: seen is as Holds said,
+// or its commit, or "", which is whatever it holds. Else it is ErrConflict.
+func (p *Proposal) StillHolds(seen string) error {
+	if seen == "" || seen == p.Holds() || seen == p.Commit {
+		return nil
+	}
+	return fmt.Errorf("%w: somebody changed what proposal %s holds after it was shown", ErrConflict, p.ID)
 }
 
 // ProposalFilter narrows a list of proposals. The zero value is all of them.

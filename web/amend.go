@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"net/http"
@@ -20,8 +21,9 @@ type Amendments interface {
 	// where a person committed another number, took one back or added one. Such a
 	// change has no backtest.
 	Amended(ctx context.Context, p rlc.Proposal) ([]rlc.Change, error)
-	// Amend commits actor's number for a quota, given by ID, to the branch.
-	Amend(ctx context.Context, proposalID, quota string, limit rlc.Limit, actor, reason string) error
+	// Amend commits actor's number for a quota, given by ID, to the branch. seen is
+	// what actor was shown, as for Accept.
+	Amend(ctx context.Context, proposalID, seen, quota string, limit rlc.Limit, actor, reason string) error
 }
 
 const (
@@ -83,7 +85,7 @@ func (s *server) amendForm(v *visit, p rlc.Proposal, changes []rlc.Change) (*ui.
 	if !q.Has("edit") {
 		return nil, nil
 	}
-	out := &ui.Amend{Post: proposalURL(p.ID) + "/edit", Back: proposalURL(p.ID), Rate: q.Get("rate"), Burst: q.Get("burst"), Reason: q.Get("reason"), Branch: p.Branch}
+	out := &ui.Amend{Post: proposalURL(p.ID) + "/edit", Back: proposalURL(p.ID), Rate: q.Get("rate"), Burst: q.Get("burst"), Reason: q.Get("reason"), Branch: p.Branch, Seen: p.Holds()}
 	var asked *rlc.Change
 	for i := range changes {
 		c := &changes[i]
@@ -201,7 +203,8 @@ func (s *server) formAmend(v *visit) error {
 	id, in := v.r.PathValue("id"), v.r.PostForm
 	reason, err := reasonOf(in.Get("reason"), amendNeeds)
 	if err == nil {
-		err = s.amend(v, id, in.Get("edit"), in.Get("rate"), in.Get("burst"), reason)
+		// A form that does not say what its page showed showed the run's numbers.
+		err = s.amend(v, id, cmp.Or(in.Get("seen"), rlc.RunsNumbers), in.Get("edit"), in.Get("rate"), in.Get("burst"), reason)
 	}
 	if err != nil {
 		return err
@@ -216,6 +219,7 @@ func (s *server) apiAmend(v *visit) error {
 		Rate   *float64 `json:"rate"`
 		Burst  *int64   `json:"burst"`
 		Reason string   `json:"reason"`
+		Commit string   `json:"commit"`
 	}
 	if err := read(v, &in); err != nil {
 		return err
@@ -231,13 +235,13 @@ func (s *server) apiAmend(v *visit) error {
 	if in.Burst != nil {
 		burst = strconv.FormatInt(*in.Burst, 10)
 	}
-	if err := s.amend(v, v.r.PathValue("id"), rlc.QuotaID(in.Bucket, in.Key), float(*in.Rate), burst, reason); err != nil {
+	if err := s.amend(v, v.r.PathValue("id"), in.Commit, rlc.QuotaID(in.Bucket, in.Key), float(*in.Rate), burst, reason); err != nil {
 		return err
 	}
 	return s.apiProposal(v)
 }
 
-func (s *server) amend(v *visit, id, quota, rateText, burstText, reason string) error {
+func (s *server) amend(v *visit, id, seen, quota, rateText, burstText, reason string) error {
 	if s.Amendments == nil {
 		return fault{status: http.StatusNotFound, detail: "This server does not change proposals."}
 	}
@@ -254,7 +258,7 @@ func (s *server) amend(v *visit, id, quota, rateText, burstText, reason string) 
 	if err != nil {
 		return err
 	}
-	return s.Amendments.Amend(v.ctx(), id, quota, limit, v.who.name, reason)
+	return s.Amendments.Amend(v.ctx(), id, seen, quota, limit, v.who.name, reason)
 }
 
 // amendedBy reports whether somebody has changed a number of a proposal.

@@ -31,12 +31,15 @@ func (f *fixture) Amended(_ context.Context, p rlc.Proposal) ([]rlc.Change, erro
 	return out, nil
 }
 
-func (f *fixture) Amend(ctx context.Context, id, quota string, limit rlc.Limit, actor, reason string) error {
-	f.did("edit %s of %s to %v by %s: %s", quota, id, limit, actor, reason)
+func (f *fixture) Amend(ctx context.Context, id, seen, quota string, limit rlc.Limit, actor, reason string) error {
 	p, err := f.db.ProposalByID(ctx, id)
 	if err != nil {
 		return err
 	}
+	if err := p.StillHolds(seen); err != nil {
+		return err
+	}
+	f.did("edit %s of %s to %v by %s: %s", quota, id, limit, actor, reason)
 	f.mu.Lock()
 	if f.amended == nil {
 		f.amended = map[string]rlc.Limit{}
@@ -260,5 +263,37 @@ func TestTheCommandForAShellSaysADurationAsPeopleDo(t *testing.T) {
 		if page := get(h, "/emergency?service=checkout&caller=search&action=block&reason=x&ttl="+ttl).Body.String(); !strings.Contains(page, want) {
 			t.Errorf("%s: the page has no command with %q", ttl, want)
 		}
+	}
+}
+
+// Of two people who change the same proposal from the same page the second is told, and
+// has the form back over what the first made of it.
+func TestTwoPeopleDoNotEditOverEachOther(t *testing.T) {
+	f := newFixture(t)
+	h := f.handler(t)
+	edit := func(seen, rate string) *httptest.ResponseRecorder {
+		return formed(h, editing+"/edit", url.Values{"seen": {seen}, "edit": {"callers/caller=search"}, "rate": {rate}, "reason": {"a sale"}})
+	}
+	form := regexp.MustCompile(`action="[^"]*/edit"[^>]*>\s*<input type="hidden" name="seen" value="([^"]*)"`)
+	shown := func(page string) string {
+		m := form.FindStringSubmatch(page)
+		if m == nil {
+			t.Fatal("the form does not say what it shows")
+		}
+		return m[1]
+	}
+	before := shown(request(h, "GET", editing+"?edit=", "", bearer).Body.String())
+	if w := edit(before, "5"); w.Code != http.StatusSeeOther {
+		t.Fatalf("the first: %d %s", w.Code, w.Body)
+	}
+	w := edit(before, "7")
+	if w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), `name="rate" inputmode="decimal" value="7"`) || !strings.Contains(w.Body.String(), "after it was shown") {
+		t.Errorf("the second: %d, want 409 and the form with 7", w.Code)
+	}
+	if w := edit(shown(w.Body.String()), "7"); w.Code != http.StatusSeeOther {
+		t.Errorf("the second over what the first made: %d %s", w.Code, w.Body)
+	}
+	if w := request(h, "POST", "/api/v1"+editing+"/edit", `{"bucket":"callers","key":{"caller":"search"},"rate":8,"reason":"x","commit":"0ther"}`, func(r *http.Request) { bearer(r); r.Header.Set("Content-Type", "application/json") }); w.Code != http.StatusConflict {
+		t.Errorf("by the API over another commit: %d, want 409", w.Code)
 	}
 }

@@ -497,8 +497,8 @@ func (f *fixture) Accept(ctx context.Context, id, seen, who string) error {
 	if err != nil {
 		return err
 	}
-	if seen != "" && seen != p.Holds() && seen != p.Commit {
-		return fmt.Errorf("%w: it holds %s", rlc.ErrConflict, p.Holds())
+	if err := p.StillHolds(seen); err != nil {
+		return err
 	}
 	f.did("accept %s by %s", id, who)
 	return f.decide(ctx, id, rlc.Accepted, who, "")

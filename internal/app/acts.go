@@ -23,8 +23,8 @@ func (a *App) Accept(ctx context.Context, id, seen, actor string) error {
 	if err != nil {
 		return err
 	}
-	if seen != "" && seen != p.Holds() && seen != p.Commit {
-		return fmt.Errorf("%w: somebody changed what proposal %s holds after it was shown", rlc.ErrConflict, id)
+	if err := p.StillHolds(seen); err != nil {
+		return err
 	}
 	defer a.deciding.by(id)()
 	if _, err := a.Repo.Accept(ctx, p, actor); err != nil {

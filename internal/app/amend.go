@@ -17,11 +17,14 @@ import (
 
 // Amend puts actor's number in place of a proposed one, as a commit of actor's on
 // the review's branch: runs leave the branch alone from then on, and whoever accepts
-// the review accepts that number. quota is an ID. A crash before the records hear of
+// the review accepts that number. quota is an ID; seen is as for Accept. A crash before the records hear of
 // it is mended by the follower, which finds the commit.
-func (a *App) Amend(ctx context.Context, id, quota string, limit rlc.Limit, actor, reason string) error {
+func (a *App) Amend(ctx context.Context, id, seen, quota string, limit rlc.Limit, actor, reason string) error {
 	p, err := a.decidable(ctx, id)
 	if err != nil {
+		return err
+	}
+	if err := p.StillHolds(seen); err != nil {
 		return err
 	}
 	reason = strings.Join(strings.Fields(reason), " ")

@@ -30,7 +30,7 @@ func TestANumberThatAPersonSetsIsWhatIsAccepted(t *testing.T) {
 	})
 	run := p.Changes[0]
 	limit := rlc.Limit{Rate: run.New.Rate + 111, Burst: run.New.Burst + 222}
-	if err := a.Amend(t.Context(), p.ID, run.ID(), limit, "dana", "the launch\n on Friday"); err != nil {
+	if err := a.Amend(t.Context(), p.ID, "", run.ID(), limit, "dana", "the launch\n on Friday"); err != nil {
 		t.Fatal(err)
 	}
 	now, err := a.Records.ProposalByID(t.Context(), p.ID)
@@ -65,7 +65,7 @@ func TestANumberThatAPersonSetsIsWhatIsAccepted(t *testing.T) {
 	if again, err := a.Amended(t.Context(), now); err != nil || !reflect.DeepEqual(again, got) && len(again) != len(want) {
 		t.Errorf("once it is accepted: %v, %v", again, err)
 	}
-	if err := a.Amend(t.Context(), p.ID, run.ID(), limit, "dana", "again"); err == nil || !strings.Contains(err.Error(), "not open") {
+	if err := a.Amend(t.Context(), p.ID, "", run.ID(), limit, "dana", "again"); err == nil || !strings.Contains(err.Error(), "not open") {
 		t.Errorf("of an accepted proposal: %v", err)
 	}
 }

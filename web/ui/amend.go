@@ -9,4 +9,5 @@ type Amend struct {
 	Branch      string // the commit goes there
 	Preview     []Part // what the number would have done; nil before it is asked
 	Post, Back  string
+	Seen        string // what is edited, as the page shows it
 }
