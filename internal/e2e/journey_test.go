@@ -189,8 +189,9 @@ func enforce(t *testing.T, w *world, server, edge *process, p *person, service s
 }
 
 // heard has the run that follows a word raise the quota whose episode was said
-// to be traffic.
-func heard(t *testing.T, _ *world, server, _ *process, p *person, service string) {
+// to be traffic, and gives that quota a number of its own before it is accepted.
+func heard(t *testing.T, w *world, server, edge *process, p *person, service string) {
+	p.signIn()
 	said := server.acts()
 	i := slices.IndexFunc(said, func(act string) bool { return strings.HasPrefix(act, "Kim Sol: verdict.count") })
 	eventually(t, "the next review", func() bool { return slices.Contains(server.open(), service) })
@@ -202,11 +203,45 @@ func heard(t *testing.T, _ *world, server, _ *process, p *person, service string
 			old, next := figures(p.reads(row+` td[data-l=Desired]`)), figures(p.reads(row+" td[data-l=Proposed]"))
 			if len(old) == 0 || len(next) == 0 || next[0] <= old[0] {
 				t.Errorf("%s; the next run proposes %v in place of %v: %s", said[i], next, old, p.reads(row))
+				return
 			}
+			ownNumber(t, w, server, edge, p, service, caller, math.Round(1.05*next[0])+1)
 			return
 		}
 	}
 	t.Errorf("no caller in %q", said[i])
+}
+
+// ownNumber puts a number in place of what the review on the page proposes for a
+// caller, sees it there, accepts it, and finds it in the config repository and at
+// the enforcer.
+func ownNumber(t *testing.T, w *world, server, edge *process, p *person, service, caller string, rate float64) {
+	row := `tr:has(a[href*="caller%3D` + caller + `"])`
+	id, text := strings.TrimPrefix(p.at(), "/proposals/"), strconv.FormatFloat(rate, 'f', -1, 64)
+	const form = `section[aria-labelledby=edit] form `
+	p.press(row + ` a[href*="?edit="]`)
+	p.holds(`document.querySelector("#er").select() || true`) // what is written takes the place of the number
+	p.fill("#er", text)
+	p.fill("#ey", "load test of November")
+	p.press(form + `button[formmethod=get]`)
+	p.sees(form+".answer", text)
+	p.press(form + `button:not([formmethod])`)
+	p.sees(".banner[data-is=good]")
+	if now := figures(p.reads(row + " td[data-l=Proposed]")); len(now) == 0 || now[0] != rate {
+		t.Errorf("%s edited %g, the review says %s", p.name, rate, p.reads(row))
+	}
+	p.press(`form[action$="/accept"] button`)
+	p.sees("main", "Accepted by "+p.name)
+	server.audited(p.name, "proposal.edited "+id, "proposal.accepted "+id)
+	quotas := w.file("services/" + service + "/quotas.yaml")
+	if !regexp.MustCompile(`caller: ` + caller + `\b[^\n]*\n?[^\n]*rate: ` + text + `\b`).MatchString(quotas) {
+		t.Errorf("the config repository has no %s of %s:\n%s", text, caller, quotas)
+	}
+	eventually(t, "the enforcer has a person's number", func() bool {
+		_, answer := ask("POST", edge.url+"/v1/check", map[string]any{"service": service, "attributes": map[string]string{"caller": caller, "procedure": "Get"}})
+		var d struct{ Limit struct{ Rate float64 } }
+		return json.Unmarshal([]byte(answer), &d) == nil && d.Limit.Rate == rate
+	})
 }
 
 // figures are the numbers in a text.
