@@ -2,6 +2,7 @@ package web
 
 import (
 	"cmp"
+	"errors"
 	"math"
 	"net/http"
 	"strings"
@@ -179,16 +180,22 @@ func (s *server) ask(v *visit, service string, now time.Time) (rlc.Run, error) {
 
 func (s *server) readRequest(v *visit) (request, time.Time, error) {
 	var in request
+	now, err := s.readRequestInto(v, &in, &in)
+	return in, now, err
+}
+
+// readRequestInto reads a document that holds a request.
+func (s *server) readRequestInto(v *visit, document any, in *request) (time.Time, error) {
 	if v.r.ContentLength != 0 {
-		if err := read(v, &in); err != nil {
-			return in, time.Time{}, err
+		if err := read(v, document); err != nil {
+			return time.Time{}, err
 		}
 	}
 	now, err := parseNow(in.Now)
 	if err == nil && now.After(s.Now().Add(time.Minute)) {
 		err = invalid("now lies in the future")
 	}
-	return in, now, err
+	return now, err
 }
 
 // apiAskRun answers 202 with the run that has started, or 200 with one that is
@@ -213,11 +220,25 @@ func (s *server) apiAskRun(v *visit) error {
 // apiPlan computes what a run would propose. It changes nothing, so a viewer
 // may ask; one plan is computed at a time, because it reads history.
 func (s *server) apiPlan(v *visit) error {
-	in, now, err := s.readRequest(v)
+	var in struct {
+		request
+		Policy *string `json:"policy"`
+	}
+	now, err := s.readRequestInto(v, &in, &in.request)
 	if err != nil {
 		return err
 	}
-	if in.Service != "" {
+	var draft []byte
+	switch {
+	case in.Policy != nil && in.Service == "":
+		return invalid("policy needs the service that it is of")
+	case in.Policy != nil && v.who.role != actor && v.who.name == "":
+		return fault{status: http.StatusUnauthorized, detail: "Planning a draft needs the token: a policy says where questions go."}
+	case in.Policy != nil && !v.who.server && (v.who.role != actor || !s.mayAct(v.who, in.Service)):
+		return s.refuse(v, fault{status: http.StatusForbidden, detail: "Planning a draft of " + in.Service + " is for its owners and for on-call."})
+	case in.Policy != nil:
+		draft = []byte(*in.Policy)
+	case in.Service != "":
 		if _, err := s.known(in.Service); err != nil {
 			return err
 		}
@@ -226,7 +247,10 @@ func (s *server) apiPlan(v *visit) error {
 		return fault{status: http.StatusServiceUnavailable, detail: "Another plan is being computed. Try again in a few seconds."}
 	}
 	defer s.planning.Unlock()
-	run, changes, err := s.Acts.Plan(v.ctx(), planner.Ask{Trigger: rlc.ByPerson, Service: in.Service, Now: now, Actor: v.who.name})
+	run, changes, err := s.Acts.Plan(v.ctx(), planner.Ask{Trigger: rlc.ByPerson, Service: in.Service, Now: now, Actor: v.who.name, Policy: draft})
+	if draft != nil && errors.Is(err, rlc.ErrInvalid) {
+		return fault{status: http.StatusBadRequest, detail: rlc.Say(err)} // every error of the draft, a line each
+	}
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -515,6 +516,12 @@ func (f *fixture) Run(_ context.Context, a planner.Ask) (rlc.Run, error) {
 }
 
 func (f *fixture) Plan(_ context.Context, a planner.Ask) (rlc.Run, []rlc.Change, error) {
+	if strings.Contains(string(a.Policy), "broken") {
+		return rlc.Run{}, nil, fmt.Errorf("%w: services/checkout/policy.yaml:1:1: one\nservices/checkout/policy.yaml:2:1: two", rlc.ErrInvalid)
+	}
+	if a.Policy != nil {
+		f.did("plan a draft of %s by %s: %s", a.Service, a.Actor, a.Policy)
+	}
 	changes, err := f.db.LatestChanges(context.Background(), "checkout")
 	return rlc.Run{ID: "plan", Trigger: rlc.ByPerson, Service: a.Service, Now: now, Result: rlc.ResultOK, Total: len(changes)}, changes, err
 }

@@ -49,6 +49,7 @@ func (s *server) policy(v *visit) error {
 	view := ui.Policy{
 		Head: s.tabbed(t, "policy"),
 		Path: path, Commit: short(commit.Hash), At: v.time(commit.Time), JSON: v.as(".json"), Quotas: string(files[quotafile.QuotasPath(name)]), QuotasPath: quotafile.QuotasPath(name),
+		Plan:    command("rlc plan --service", name, "--policy", path),
 		Command: command("git", "show", commit.Hash[:min(len(commit.Hash), 10)]+":"+path),
 	}
 	if commit.Hash == "" {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,6 +49,7 @@ which is then written to profiles/ too.`,
 	c.Flags().String("from-prometheus", "", "the Prometheus to look at; default: that of --config")
 	c.Flags().StringVar(&o.from, "profile", "", "how the metrics name things: a built-in profile or a `file`")
 	c.Flags().StringSliceVar(&o.services, "services", nil, "only these services; default: all that the metrics name")
+	c.Flags().StringSliceVar(&o.owners, "owners", nil, "the `teams` that own these services, as each policy then says; default: none, see CODEOWNERS in docs/init.md")
 	c.Flags().StringVar(&o.out, "out", "", "`folder` to write to: a checkout of the config repository, or a new one")
 	c.Flags().BoolVar(&o.push, "push", false, "commit to a branch of the config repository, and open a review")
 	c.Flags().Lookup("config").Usage = "`file` of rlc serve: how to reach the Prometheus, the config repository and the forge"
@@ -58,6 +60,7 @@ which is then written to profiles/ too.`,
 type starting struct {
 	from     string   // --profile
 	services []string // none: all that the metrics name
+	owners   []string // of every service; none: the policies name none
 	out      string
 	push     bool
 
@@ -107,6 +110,7 @@ func (s *starting) run(c *cobra.Command) error {
 		return err
 	}
 	tell(c.OutOrStdout(), found, "written")
+	s.unowned(c.OutOrStdout(), found)
 	_, err = fmt.Fprintf(c.OutOrStdout(), "%s written to %s, all in shadow. Commit them for review; rlc plan then shows the first quotas.\n", rlc.Plural(len(files), "file"), s.out)
 	return err
 }
@@ -156,7 +160,7 @@ func (s *starting) files(found []seen, there func(path string) bool) (rlc.Files,
 			f.kept = true
 			continue
 		}
-		files[path] = f.Policy(s.profile.Name, nil)
+		files[path] = f.Policy(s.profile.Name, s.owners)
 	}
 	check := maps.Clone(files)
 	if strings.HasSuffix(s.from, ".yaml") {
@@ -190,6 +194,13 @@ func tell(w io.Writer, found []seen, made string) {
 		for _, d := range f.Doubts {
 			fmt.Fprintln(w, "  look:", d)
 		}
+	}
+}
+
+// unowned says where owners come from, where the new policies name none.
+func (s *starting) unowned(w io.Writer, found []seen) {
+	if len(s.owners) == 0 && slices.ContainsFunc(found, func(f seen) bool { return !f.kept }) {
+		fmt.Fprintln(w, "No policy names owners. Give --owners TEAM, write owners: into each, or let CODEOWNERS of the repository name whom a service's quotas.yaml belongs to; a service that none of them names is listed as unowned, and its reviews ask nobody.")
 	}
 }
 

@@ -119,14 +119,26 @@ func TestFirstPoliciesWithoutAForgeAreMergedAsPrinted(t *testing.T) {
 		}
 	}
 	run("show")
+	run("reject")
+	if refs := git(t, bare, "for-each-ref", "--format=%(refname)"); refs != "refs/heads/main" {
+		t.Errorf("rejected, references: %s", refs)
+	}
+	if !strings.Contains(out, "No policy names owners. Give --owners TEAM") {
+		t.Errorf("who owns the services is not told:\n%s", out)
+	}
+	if out = pushes(t, prometheus, config, exitOK, "--owners", "team-geo,sre"); strings.Contains(out, "No policy names owners") {
+		t.Errorf("owners are given, told:\n%s", out)
+	}
 	run("merge")
+	if text := git(t, bare, "show", "main:services/geo/policy.yaml"); !strings.Contains(text, "\nowners: [team-geo, sre]\n") {
+		t.Errorf("the policy:\n%s", text)
+	}
 	if files := git(t, bare, "ls-tree", "-r", "--name-only", "main"); files != "defaults.yaml\nservices/geo/policy.yaml" {
 		t.Errorf("main holds %s", files)
 	}
 	if out := pushes(t, prometheus, config, exitRefused, "--services", "geo"); !strings.Contains(out, "already a policy of geo") {
 		t.Errorf("told:\n%s", out)
 	}
-	run("reject") // what is left of it
 	if refs := git(t, bare, "for-each-ref", "--format=%(refname)"); refs != "refs/heads/main" {
 		t.Errorf("references: %s", refs)
 	}

@@ -68,6 +68,7 @@ func (s *starting) publish(c *cobra.Command) error {
 		return err
 	}
 	tell(c.OutOrStdout(), found, "committed")
+	s.unowned(c.OutOrStdout(), found)
 	fmt.Fprintf(c.OutOrStdout(), "%s committed to %s as %s, all in shadow.\n", rlc.Plural(len(files), "file"), gitsync.FirstBranch, short(commit))
 	if on == nil {
 		return byHand(c.OutOrStdout(), cfg.Repository.URL, cfg.Repository.Branch)
@@ -163,7 +164,7 @@ func byHand(w io.Writer, url, base string) error {
 	_, err := fmt.Fprintf(w, `No forge is configured. In a clone of the config repository,
   clone:  git clone %[1]s rlc-config && cd rlc-config
   show:   git fetch %[1]s %[2]s && git diff HEAD...FETCH_HEAD
-  merge:  git switch %[3]s && git pull --no-rebase --no-edit %[1]s %[2]s && git push %[1]s %[3]s
+  merge:  git switch %[3]s && git pull --no-rebase --no-edit %[1]s %[2]s && git push %[1]s %[3]s && git push %[1]s --delete %[2]s
   reject: git push %[1]s --delete %[2]s
 `, quoted(url), gitsync.FirstBranch, quoted(base))
 	return err

@@ -2,11 +2,13 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -138,8 +140,12 @@ func planCommand() *cobra.Command {
 		Use:   "plan",
 		Short: "Show what a run would propose, writing nothing",
 		Long: `Computes like "rlc run" and writes nothing. Exit code 2 says that quotas would
-change, 0 that none would.`,
-		Example: "  rlc plan\n  rlc plan --service checkout -o yaml",
+change, 0 that none would.
+
+--policy takes a draft of the service's policy.yaml in place of the one on the base
+branch: see before you push it what a run would propose by it, and what the limits
+that it writes by hand would have dropped.`,
+		Example: "  rlc plan\n  rlc plan --service checkout -o yaml\n  rlc plan --service checkout --policy services/checkout/policy.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			out, _ := c.Flags().GetString("output")
@@ -149,6 +155,16 @@ change, 0 that none would.`,
 			body, err := ask(c)
 			if err != nil {
 				return err
+			}
+			if file, _ := c.Flags().GetString("policy"); file != "" {
+				if body["service"] == nil {
+					return exit{exitInvalid, errors.New("--policy needs --service: whose policy.yaml it is")}
+				}
+				text, err := os.ReadFile(file)
+				if err != nil {
+					return exit{exitInvalid, err}
+				}
+				body["policy"] = string(text)
 			}
 			var plan planAnswer
 			if err := dial(c).do(c.Context(), http.MethodPost, "/api/v1/plan", nil, body, &plan); err != nil {
@@ -175,6 +191,7 @@ change, 0 that none would.`,
 		},
 	}
 	askFlags(c)
+	c.Flags().String("policy", "", "a `file`: a draft of the service's policy.yaml")
 	c.Flags().StringP("output", "o", "table", "table, json or yaml (the quotas as quotas.yaml would hold them)")
 	return c
 }

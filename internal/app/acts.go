@@ -132,11 +132,21 @@ func (a *App) mayAct() error {
 
 // Plan computes what a run would propose and writes nothing.
 func (a *App) Plan(ctx context.Context, ask planner.Ask) (rlc.Run, []rlc.Change, error) {
-	if err := a.known(ask.Service); err != nil {
-		return rlc.Run{}, nil, err
+	p := a.Planner
+	if ask.Policy == nil {
+		if err := a.known(ask.Service); err != nil {
+			return rlc.Run{}, nil, err
+		}
+	} else {
+		drafts, done, err := a.drafts(ctx)
+		if err != nil {
+			return rlc.Run{}, nil, err
+		}
+		defer done()
+		p = drafts
 	}
 	ask = complete(ask)
-	run, changes, err := a.Planner.Plan(ctx, ask)
+	run, changes, err := p.Plan(ctx, ask)
 	run.Started, run.Finished = ask.Now, ask.Now // no record: equal asks give equal answers
 	return run, changes, err
 }

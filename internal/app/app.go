@@ -183,13 +183,7 @@ func Open(ctx context.Context, c config.Server, o Options) (_ *App, err error) {
 	if err := a.openNotify(); err != nil {
 		return nil, err
 	}
-	if a.Planner, err = planner.New(planner.Config{
-		Repo: a.Repo, History: a.History, Records: pastOverrides{a.Records, a}, Policies: a.policies, Publisher: pinned{a.publisher(), a},
-		Epoch: a.epoch.Load, Deadline: c.RunDeadline, Log: a.log,
-		Waiting: a.reviews.Waiting, Riskier: review.Riskier,
-		Branch:  func(s *rlc.Service) string { return gitsync.Branch(s, c.Reviews.GroupBy) },
-		PageURL: func(id string) string { return a.URL + "/proposals/" + id },
-	}); err != nil {
+	if a.Planner, err = planner.New(a.plannerConfig(a.History)); err != nil {
 		return nil, fmt.Errorf("planner: %w", err)
 	}
 	if a.scheduler, err = scheduler.New(a.schedule()); err != nil {
@@ -201,6 +195,50 @@ func Open(ctx context.Context, c config.Server, o Options) (_ *App, err error) {
 		return nil, err
 	}
 	return a, nil
+}
+
+func (a *App) plannerConfig(history planner.History) planner.Config {
+	return planner.Config{
+		Repo: a.Repo, History: history, Records: pastOverrides{a.Records, a}, Policies: a.policies, Publisher: pinned{a.publisher(), a},
+		Epoch: a.epoch.Load, Deadline: a.Config.RunDeadline, Log: a.log,
+		Waiting: a.reviews.Waiting, Riskier: review.Riskier,
+		Branch:  func(s *rlc.Service) string { return gitsync.Branch(s, a.Config.Reviews.GroupBy) },
+		PageURL: func(id string) string { return a.URL + "/proposals/" + id },
+	}
+}
+
+// drafts is a planner for drafts of policies. It keeps what it reads apart from the
+// records and done throws that away: a bucket of a draft counts other requests than the
+// one of the same name in force.
+func (a *App) drafts(ctx context.Context) (p *planner.Planner, done func(), err error) {
+	dir, err := os.MkdirTemp("", "rlc-draft-")
+	if err != nil {
+		return nil, nil, err
+	}
+	drop := func() { os.RemoveAll(dir) }
+	records, err := store.Open(ctx, "sqlite:"+filepath.Join(dir, "history.db"))
+	if err != nil {
+		drop()
+		return nil, nil, err
+	}
+	drop = func() { records.Close(); os.RemoveAll(dir) }
+	from, err := a.historyConfig()
+	if err != nil {
+		drop()
+		return nil, nil, err
+	}
+	from.Store = records
+	reader, err := promhistory.New(from)
+	if err != nil {
+		drop()
+		return nil, nil, err
+	}
+	done = func() { reader.Close(); drop() }
+	if p, err = planner.New(a.plannerConfig(reader)); err != nil {
+		done()
+		return nil, nil, err
+	}
+	return p, done, nil
 }
 
 func (a *App) openHistory() (err error) {

@@ -30,6 +30,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -152,6 +153,9 @@ type Ask struct {
 	Service string    // only this one; "" for all
 	Now     time.Time // fixed for every bucket; zero: the clock's time
 	Actor   string    // who asked; "" for cron
+	// Policy is a draft of Service's policy.yaml, for Plan alone: what the base branch
+	// would be with it. Nil: the base branch as it is.
+	Policy []byte
 	// Epoch is the leadership that a run is claimed for, where it is another's
 	// to carry out; 0: the planner's own.
 	Epoch uint64
@@ -323,6 +327,9 @@ func (p *Planner) Plan(ctx context.Context, ask Ask) (rlc.Run, []rlc.Change, err
 	}
 	defer p.done()
 	run := p.newRun(ask)
+	if ask.Policy != nil {
+		return p.planDraft(ctx, run, ask)
+	}
 	head, err := p.head(ctx)
 	if err != nil {
 		return run, nil, err
@@ -336,6 +343,27 @@ func (p *Planner) Plan(ctx context.Context, ask Ask) (rlc.Run, []rlc.Change, err
 	}
 	run.Result = resultOf(run.Detail)
 	return run, found.changes, nil
+}
+
+// planDraft is Plan with a draft of a policy: what a run would find, and what the
+// limits that it writes by hand would have dropped.
+func (p *Planner) planDraft(ctx context.Context, run rlc.Run, ask Ask) (rlc.Run, []rlc.Change, error) {
+	draft, base, err := p.drafted(ctx, ask.Service, ask.Policy)
+	if err != nil {
+		return run, nil, err
+	}
+	found, err := p.compute(ctx, &run, draft, ask.Progress)
+	if err != nil {
+		return run, nil, err
+	}
+	written, err := p.written(ctx, &run, draft, base)
+	if err != nil {
+		return run, nil, err
+	}
+	run.Result = resultOf(run.Detail)
+	changes := append(found.changes, written...)
+	slices.SortStableFunc(changes, byQuota)
+	return run, changes, nil
 }
 
 // Resume carries unfinished runs and unpublished proposals to their end: at

@@ -51,6 +51,7 @@ type Policy struct {
 	Empty      *Empty
 	Quotas     string // quotas.yaml; "" for none
 	QuotasPath string
+	Plan       string // the command that plans an edit
 	Command    string
 	JSON       string
 }
