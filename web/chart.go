@@ -317,6 +317,10 @@ func (d *chartData) over(c *ui.Chart, x func(int64) float64, y func(float64) flo
 	}
 }
 
+// outside says whether a text that begins at x would end outside the drawing where
+// its letters are largest, on a phone.
+func outside(x float64, text string) bool { return x+20*float64(len([]rune(text))) > wide }
+
 // flags are the marks of the drawing, each label clear of the one before it.
 func (d *chartData) flags(x func(int64) float64) []ui.Tick {
 	var out []ui.Tick
@@ -328,6 +332,9 @@ func (d *chartData) flags(x func(int64) float64) []ui.Tick {
 		}
 		f := ui.Tick{D: "M" + coord(at) + " " + coord(roof) + "V" + coord(foot), X: coord(at + 3), TextY: coord(roof - 3)}
 		if at >= free {
+			if f.Ends = outside(at, m.Label); f.Ends {
+				f.X = coord(at - 3)
+			}
 			f.Text, free = m.Label, at+float64(len([]rune(m.Label)))*7+10
 		}
 		out = append(out, f)
@@ -341,14 +348,18 @@ func (d *chartData) dates(zone *time.Location, x func(int64) float64) []ui.Tick 
 	first, last := d.T[0], d.T[len(d.T)-1]
 	start := time.Unix(first, 0).In(zone)
 	midnight := time.Date(start.Year(), start.Month(), start.Day(), 0, 0, 0, 0, zone)
-	next, layout := func(at time.Time) time.Time { return at.AddDate(0, 0, max(1, int(last-first)/86400/7)) }, "2 Jan"
+	next := func(at time.Time) time.Time { return at.AddDate(0, 0, max(1, int(last-first)/86400/7)) }
 	if last-first <= 3*86400 {
-		next, layout = func(at time.Time) time.Time { return at.Add(6 * time.Hour) }, "2 Jan 15:04"
+		next = func(at time.Time) time.Time { return at.Add(6 * time.Hour) }
 	}
 	var out []ui.Tick
 	for at := midnight; at.Unix() < last; at = next(at) {
 		if at.Unix() > first {
-			out = append(out, ui.Tick{X: coord(x(at.Unix())), TextY: coord(high - 4), Text: at.Format(layout)})
+			text := at.Format("2 Jan")
+			if at.Hour() != 0 {
+				text = at.Format("15:04")
+			}
+			out = append(out, ui.Tick{X: coord(x(at.Unix())), TextY: coord(high - 4), Text: text, Ends: outside(x(at.Unix()), text)})
 		}
 	}
 	return out

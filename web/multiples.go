@@ -113,7 +113,11 @@ func bars(spread []int, width float64) ui.Bars {
 	for _, m := range []float64{.5, 1, 1.3, 2, 3, 4} {
 		out.Ticks = append(out.Ticks, ui.Tick{X: place(at(m)), Text: trim(m, 1) + "×", D: "M" + place(at(m)) + " 132V137"})
 	}
-	out.Peak = ui.Tick{X: place(at(1) - 6), Text: "limit below the peak", D: "M" + place(at(1)) + " 8V132"}
+	under := "limit below the peak"
+	if at(1) < 120 { // the words would begin outside
+		under = "< peak"
+	}
+	out.Peak = ui.Tick{X: place(at(1) - 6), Text: under, D: "M" + place(at(1)) + " 8V132"}
 	out.Fit = ui.Tick{X: place(at(rlc.FitLeast) + 6), Text: "fits: 1.3–3×"}
 	return out
 }

@@ -63,7 +63,7 @@ func (s *server) home(v *visit, h home) ui.Overview {
 	view := ui.Overview{
 		Date: now.Format("Mon 2 January"), Clock: now.Format("15:04 MST"),
 		RunAction: v.who.role == actor, Counted: h.age.label,
-		LowNote: fmt.Sprintf("The least of %s.", plural(h.total, "service", "services")),
+		LowNote: lowNote(h.total),
 		Verdict: verdictOf(v, last, h),
 		Say:     s.state(v, last, whole, h),
 		Queue:   s.needs(h),
@@ -88,6 +88,14 @@ func (s *server) home(v *visit, h home) ui.Overview {
 		}
 	}
 	return view
+}
+
+// lowNote says of how many services the lowest headroom is.
+func lowNote(services int) string {
+	if services == 0 {
+		return "There is no service yet."
+	}
+	return "The least of " + plural(services, "service", "services") + "."
 }
 
 // overview is /.

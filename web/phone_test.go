@@ -23,6 +23,18 @@ const wideParts = `(() => {
 	return over + " px: " + parts.slice(0, 4).map((e) => e.outerHTML.slice(0, 120)).join(" | ");
 })()`
 
+// cutParts names what is there and cannot be seen whole: an entry of the
+// navigation, a sign that was squeezed, a word of a drawing beside the window.
+const cutParts = `(() => {
+	const box = (e) => e.getBoundingClientRect();
+	const parts = [
+		...[...document.querySelectorAll("header nav a")].filter((e) => box(e).right > innerWidth),
+		...[...document.querySelectorAll(".sign")].filter((e) => e.checkVisibility() && box(e).width < 14),
+		...[...document.querySelectorAll("svg text")].filter((e) => box(e).width > 0 && (box(e).left < 0 || box(e).right > innerWidth)),
+	];
+	return parts.slice(0, 4).map((e) => e.outerHTML.slice(0, 120)).join(" | ");
+})()`
+
 // statuses keeps the status of each page that a handler answered last.
 type statuses struct {
 	http.Handler
@@ -74,6 +86,9 @@ func testPhoneWithoutScripts(t *testing.T, parent context.Context) {
 		if wide := value[string](t, ctx, wideParts); wide != "" {
 			t.Errorf("%s (%s) is too wide by %s", name, path, wide)
 		}
+		if cut := value[string](t, ctx, cutParts); cut != "" {
+			t.Errorf("%s (%s) cuts %s", name, path, cut)
+		}
 	}
 	visit(t, ctx, server.URL+pages["bucket"])
 	answer := func() string {
@@ -84,7 +99,7 @@ func testPhoneWithoutScripts(t *testing.T, parent context.Context) {
 		t.Fatal(err)
 	}
 	until(t, ctx, `location.search.includes('floor=100000') && document.readyState === 'complete'`)
-	if after := answer(); after == before || !strings.Contains(after, "100,000 req/s") {
+	if after := answer(); after == before || !strings.Contains(after, "100,000\u00a0req/s") {
 		t.Errorf("the button answers %q", after)
 	}
 }

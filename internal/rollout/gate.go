@@ -72,7 +72,7 @@ func Gate(f Facts, r Rules) []Check {
 	days := f.Now.Sub(f.Since).Hours() / 24
 	shadow := Check{
 		Name: "shadow_days", Text: fmt.Sprintf("at least %g days in shadow", r.MinShadow.Hours()/24),
-		OK: !f.Since.IsZero() && f.Now.Sub(f.Since) >= r.MinShadow, Found: fmt.Sprintf("%.1f days", days),
+		OK: !f.Since.IsZero() && f.Now.Sub(f.Since) >= r.MinShadow, Found: inDays(days),
 	}
 	if f.Since.IsZero() {
 		shadow.Found = "unknown"
@@ -103,6 +103,14 @@ func Gate(f Facts, r Rules) []Check {
 		}
 	}
 	return checks
+}
+
+// inDays is a number of days with one digit behind the point, none where it is 0.
+func inDays(days float64) string {
+	if tenths := math.Floor(10 * days); tenths != 10 {
+		return rlc.Number(tenths/10) + " days"
+	}
+	return "1 day"
 }
 
 func share(name, text string, have *rlc.Ratio, want rlc.Ratio, fix string) Check {

@@ -3,7 +3,10 @@
 // store, no clock and no arithmetic.
 package ui
 
-import "strings"
+import (
+	"regexp"
+	"strings"
+)
 
 // Frame is what every page shares.
 type Frame struct {
@@ -332,7 +335,10 @@ type Chart struct {
 type ChartKinds struct{ Capacity, Desired, Live, Proposed, Drop, Virtual, Excluded bool }
 
 // Tick is a place on an axis.
-type Tick struct{ X, Y, TextY, Text, D string }
+type Tick struct {
+	X, Y, TextY, Text, D string
+	Ends                 bool // the text ends at X; it begins there else
+}
 
 // Box is a rectangle of the static drawing.
 type Box struct {
@@ -550,3 +556,8 @@ func following(after string) string {
 	}
 	return " " + after
 }
+
+var unit = regexp.MustCompile(`([0-9]) (%|(?:h|d|s|min|ms|req/s|million|billion)\b)`)
+
+// kept is a text whose numbers stay in one line with their units.
+func kept(text string) string { return unit.ReplaceAllString(text, "$1\u00a0$2") }
