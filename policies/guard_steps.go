@@ -42,7 +42,7 @@ func (g *guarding) evidence() bool {
 	}
 	if !g.e.History.Targets {
 		g.look = append(g.look, uncounted)
-		g.ask("targets_unknown", "the profile has no complete: no automatic decrease")
+		g.ask("targets_unknown", "the profile has no query complete: no automatic decrease")
 	}
 	highest := g.rate
 	for _, r := range g.e.Recent {
