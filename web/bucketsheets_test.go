@@ -31,7 +31,7 @@ func TestEveryTableOfAQuotasPageIsASheet(t *testing.T) {
 func TestAFirstLimitOfTwoDaysIsARange(t *testing.T) {
 	f := newFixture(t)
 	h := f.handler(t)
-	holds(t, h, "/services/checkout", `<span class="prop">64.9–121</span> <span class="sub"> low confidence</span>`, "first proposal", "no peak known")
+	holds(t, h, "/services/checkout", `<span class="prop">64.9–121</span> <span class="sub under"> low confidence</span>`, "first proposal", "no peak known")
 	holds(t, h, "/services/checkout/buckets/callers?key=caller%3Drecommendations", "A first limit of <b>64.9–121 req/s</b>", "Low confidence: 2.1 days were seen", "<dd>64.9–121 ")
 }
 

@@ -47,7 +47,7 @@ func TestAWhatIfOnThePageIsTheAPIsAnswer(t *testing.T) {
 		t.Errorf("drops %v at %v, want %g at %g", got["drops"], got["limit"], want.Drops, float64(limit.Rate))
 	}
 	page := get(h, "/services/checkout/buckets/mobile-create?stat=p99&headroom=0.1&floor=1&burst=2&window=28d").Body.String()
-	for _, text := range []string{web.Rate(float64(limit.Rate)) + " req/s</b>", `value="0.1"`, `<option value="p99" selected>`, "One choice changed", `class="frontier"`} {
+	for _, text := range []string{web.Rate(float64(limit.Rate)) + "\u00a0req/s</b>", `value="0.1"`, `<option value="p99" selected>`, "One choice changed", `class="frontier"`} {
 		if !strings.Contains(page, text) {
 			t.Errorf("the page lacks %q", text)
 		}
