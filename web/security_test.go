@@ -146,7 +146,7 @@ func TestBodiesAreBoundedAndTyped(t *testing.T) {
 		{"1 M form fields", "/proposals/cron-2026-12-02T060000Z-checkout/reject", "application/x-www-form-urlencoded", "", strings.Repeat("a&", 1<<20), 413},
 		{"an unknown field", "/api/v1/runs", "application/json", "", `{"servce":"checkout"}`, 400},
 		{"two documents", "/api/v1/runs", "application/json", "", `{}{}`, 400},
-		{"no reason", "/proposals/cron-2026-12-02T060000Z-checkout/reject", "application/x-www-form-urlencoded", "", `reason=+`, 400},
+		{"no reason", "/proposals/cron-2026-12-02T060000Z-checkout/reject", "application/x-www-form-urlencoded", "", `reason=+`, 422},
 		{"an unknown service", "/api/v1/runs", "application/json", "", `{"service":"nothing"}`, 404},
 		{"a future now", "/api/v1/runs", "application/json", "", `{"now":"2030-01-01T00:00:00Z"}`, 400},
 	} {
