@@ -458,6 +458,7 @@ type ServiceFilter struct {
 	Unowned   bool   // only services without an owner
 	Sort      string // "name" (also ""), "headroom" (unknown ones last), "virtual_drops" or "drops"
 	Desc      bool
+	Some      bool // only services with more than none of what Sort names, a number
 	Uncounted bool // nobody asks how many there are in all: it is then 0
 }
 

@@ -223,7 +223,7 @@ const mostWaits = 50
 
 func (s *server) waits(ctx context.Context) (w waits, err error) {
 	for sort, into := range map[string]*[]rlc.ServiceSummary{"drops": &w.dropping, "virtual_drops": &w.virtual, "held": &w.held, "unjudged": &w.unjudged, "ready": &w.ready} {
-		if *into, _, err = s.Records.Summaries(ctx, rlc.ServiceFilter{Sort: sort, Desc: true, Uncounted: true}, rlc.Page{Number: 1, Size: mostWaits}); err != nil {
+		if *into, _, err = s.Records.Summaries(ctx, rlc.ServiceFilter{Sort: sort, Desc: true, Some: true, Uncounted: true}, rlc.Page{Number: 1, Size: mostWaits}); err != nil {
 			return w, err
 		}
 	}

@@ -114,6 +114,9 @@ func (db *DB) Summaries(ctx context.Context, f rlc.ServiceFilter, p rlc.Page) ([
 	if f.Unowned {
 		w.add("owner_list = $?", "")
 	}
+	if f.Some {
+		w.add(column+" > $?", 0)
+	}
 	total := 0
 	if !f.Uncounted {
 		var err error

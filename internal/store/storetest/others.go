@@ -226,6 +226,7 @@ func summaries(t *testing.T, db *store.DB) {
 		{rlc.ServiceFilter{Sort: "quotas", Desc: true}, []string{"checkout", "a_b%c", "search"}},
 		{rlc.ServiceFilter{Sort: "unjudged", Desc: true}, []string{"checkout", "a_b%c", "search"}},
 		{rlc.ServiceFilter{Sort: "ready", Desc: true}, []string{"checkout", "a_b%c", "search"}},
+		{rlc.ServiceFilter{Sort: "ready", Desc: true, Some: true}, []string{"checkout"}},
 		{rlc.ServiceFilter{Sort: "held", Desc: true}, []string{"search", "checkout", "a_b%c"}},
 	} {
 		got, total, err := db.Summaries(ctx(t), q.filter, rlc.Page{})
