@@ -345,7 +345,13 @@ func (s *server) formExtend(v *visit) error {
 	if err != nil || by <= 0 || by > maxLife {
 		return invalid("by must be a duration, 30m for one")
 	}
-	if _, err := s.Overrides.ExtendOverride(v.ctx(), v.r.PathValue("id"), by, v.who.name); err != nil {
+	from := time.Time{} // not said: from its end as it stands
+	if text := v.r.PostFormValue("from"); text != "" {
+		if from, err = time.Parse(time.RFC3339Nano, text); err != nil {
+			return invalid("from must be a time, 2026-12-02T07:00:00Z for one")
+		}
+	}
+	if _, err := s.Overrides.ExtendOverride(v.ctx(), v.r.PathValue("id"), from, by, v.who.name); err != nil {
 		return err
 	}
 	return v.back("/emergency", "extended")

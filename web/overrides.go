@@ -20,7 +20,7 @@ type Overrides interface {
 	Overrides() []rlc.Override // that stand or still leave a trace, the one that ends first before the others
 	OverridesSent() rlc.Version
 	SetOverride(ctx context.Context, o rlc.Override, actor string) (rlc.Override, error)
-	ExtendOverride(ctx context.Context, id string, by time.Duration, actor string) (rlc.Override, error)
+	ExtendOverride(ctx context.Context, id string, from time.Time, by time.Duration, actor string) (rlc.Override, error)
 	EndOverride(ctx context.Context, id, actor string) (rlc.Override, error)
 	// KeepOverride commits a cap that does the same to the service's policy.
 	KeepOverride(ctx context.Context, id, actor string) (rlc.Commit, error)
@@ -345,7 +345,7 @@ func (s *server) apiExtendOverride(v *visit) error {
 	if !(in.By >= 1 && in.By <= maxLife.Seconds()) {
 		return invalid("by_seconds must be from 1 to %s.", rlc.Number(maxLife.Seconds()))
 	}
-	o, err := s.Overrides.ExtendOverride(v.ctx(), v.r.PathValue("id"), time.Duration(in.By*float64(time.Second)), v.who.name)
+	o, err := s.Overrides.ExtendOverride(v.ctx(), v.r.PathValue("id"), time.Time{}, time.Duration(in.By*float64(time.Second)), v.who.name)
 	if err != nil {
 		return err
 	}

@@ -67,10 +67,13 @@ func (f *fixture) find(id string) (rlc.Override, error) {
 	return rlc.Override{}, fmt.Errorf("%w: override %q", rlc.ErrNotFound, id)
 }
 
-func (f *fixture) ExtendOverride(_ context.Context, id string, by time.Duration, actor string) (rlc.Override, error) {
+func (f *fixture) ExtendOverride(_ context.Context, id string, from time.Time, by time.Duration, actor string) (rlc.Override, error) {
 	o, err := f.find(id)
 	if err == nil {
 		f.did("extend %s by %s, %s", id, by, actor)
+		if !from.IsZero() {
+			f.did("from %s", from.UTC().Format(time.RFC3339Nano))
+		}
 	}
 	o.Until = o.Until.Add(by)
 	return o, err
@@ -228,13 +231,16 @@ func TestTheEmergencyFormPreviewsAndApplies(t *testing.T) {
 	if w := request(h, "POST", "/emergency", form.Encode(), as); w.Code != http.StatusSeeOther {
 		t.Fatalf("apply: %d %s", w.Code, w.Body)
 	}
-	request(h, "POST", "/emergency/override-new/extend", "by=30m", as)
+	request(h, "POST", "/emergency/override-new/extend", "by=30m&from=2026-12-02T07:00:00.25Z", as)
+	if w := request(h, "POST", "/emergency/override-new/extend", "by=30m&from=soon", as); w.Code != http.StatusBadRequest && w.Code != http.StatusUnprocessableEntity {
+		t.Errorf("from soon: %d", w.Code)
+	}
 	request(h, "POST", "/emergency/override-new/keep", "", as)
 	request(h, "POST", "/emergency/override-new/end", "", as)
 	request(h, "POST", "/switches/stop-automation", "on=true&reason=INC", as)
 	want := []string{
 		"override checkout ← caller=search region=eu* tenant=a|b drop 40 % for 2h0m0s by Ana b Lima: INC-7 it's a storm",
-		"extend override-new by 30m0s, Ana b Lima", "keep override-new by Ana b Lima", "end override-new by Ana b Lima", "switch stop-automation true by Ana b Lima: INC",
+		"extend override-new by 30m0s, Ana b Lima", "from 2026-12-02T07:00:00.25Z", "keep override-new by Ana b Lima", "end override-new by Ana b Lima", "switch stop-automation true by Ana b Lima: INC",
 	}
 	if got := f.done(); strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("did\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

@@ -37,7 +37,7 @@ func TestCallersOwnersHearOfATighteningBeforeItMergesAndOfOverridesAtOnce(t *tes
 	owners := map[string]string{}
 	for _, n := range o.of("tightening") {
 		caller := "mobile"
-		if strings.Contains(n.Text, "tighten web once it is merged: callers/caller=web 3000 → ") {
+		if strings.Contains(n.Text, "tighten web once it is merged: callers/caller=web 3,000 → ") {
 			caller = "web"
 		}
 		owners[caller] = strings.Join(n.Owners, ",")

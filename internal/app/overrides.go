@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -211,15 +212,26 @@ func acted(o rlc.Override, detail string) act {
 }
 
 // ExtendOverride lets an override stand longer, as actor's act: at most
-// enforcer.MaxOverride from when it began.
-func (a *App) ExtendOverride(ctx context.Context, id string, by time.Duration, actor string) (o rlc.Override, err error) {
+// enforcer.MaxOverride from when it began. from is its end as actor was shown it, so
+// that asking twice is asking once; the zero time is its end as it stands.
+func (a *App) ExtendOverride(ctx context.Context, id string, from time.Time, by time.Duration, actor string) (o rlc.Override, err error) {
+	long := errors.New("it stands that long already")
 	err = a.act(ctx, actor, "override.extended", func() (act, error) {
 		if o, err = a.standing(id); err != nil {
 			return act{}, err
 		}
-		o.Until = o.Until.Add(by)
-		return acted(o, fmt.Sprintf("%s until %s", o.Subject(), o.Until.Format(time.RFC3339))), toEnforcer(o).Valid()
+		if from.IsZero() {
+			from = o.Until
+		}
+		if until := from.Add(by); until.After(o.Until) {
+			o.Until = until
+			return acted(o, fmt.Sprintf("%s until %s", o.Subject(), o.Until.Format(time.RFC3339))), toEnforcer(o).Valid()
+		}
+		return act{}, long
 	})
+	if errors.Is(err, long) {
+		err = nil
+	}
 	return o, err
 }
 

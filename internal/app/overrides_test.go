@@ -49,12 +49,18 @@ func TestAnOverrideIsInForceUntilItIsEndedAndIsAudited(t *testing.T) {
 	if got := outcome(a, "checkout", "web"); got == enforcer.Drop {
 		t.Error("another caller is dropped, too")
 	}
-	if _, err := a.ExtendOverride(t.Context(), o.ID, 8*24*time.Hour, "ana"); !errors.Is(err, rlc.ErrInvalid) {
+	if _, err := a.ExtendOverride(t.Context(), o.ID, time.Time{}, 8*24*time.Hour, "ana"); !errors.Is(err, rlc.ErrInvalid) {
 		t.Errorf("beyond seven days: %v", err)
 	}
-	longer, err := a.ExtendOverride(t.Context(), o.ID, time.Hour, "bob")
+	longer, err := a.ExtendOverride(t.Context(), o.ID, time.Time{}, time.Hour, "bob")
 	if err != nil || !longer.Until.Equal(o.Until.Add(time.Hour)) {
 		t.Errorf("extended: %+v, %v", longer, err)
+	}
+	for range 2 { // a double click
+		longest, err := a.ExtendOverride(t.Context(), o.ID, longer.Until, time.Hour, "bob")
+		if err != nil || !longest.Until.Equal(longer.Until.Add(time.Hour)) {
+			t.Errorf("extended from what was shown: %+v, %v", longest, err)
+		}
 	}
 	if _, err := a.EndOverride(t.Context(), o.ID, "bob"); err != nil {
 		t.Fatal(err)
@@ -79,7 +85,7 @@ func TestAnOverrideIsInForceUntilItIsEndedAndIsAudited(t *testing.T) {
 			acts = append(acts, e.Action+" "+e.Actor)
 		}
 	}
-	if err != nil || strings.Join(acts, ", ") != "override.ended bob, override.extended bob, override.set ana" {
+	if err != nil || strings.Join(acts, ", ") != "override.ended bob, override.extended bob, override.extended bob, override.set ana" {
 		t.Errorf("audit %v, %v", acts, err)
 	}
 }

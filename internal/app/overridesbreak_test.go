@@ -73,7 +73,7 @@ func TestActsWithoutRecordsAreCheckedInOrderAndInForceWithAFullDisk(t *testing.T
 	ended := make(chan error, 1)
 	go func() { _, err := a.EndOverride(t.Context(), first.ID, "ana"); ended <- err }()
 	eventually(t, "the end waits for the records", a.Acting)
-	if _, err := a.ExtendOverride(t.Context(), first.ID, time.Hour, "bob"); !errors.Is(err, rlc.ErrConflict) {
+	if _, err := a.ExtendOverride(t.Context(), first.ID, time.Time{}, time.Hour, "bob"); !errors.Is(err, rlc.ErrConflict) {
 		t.Errorf("an extension after the end: %v", err)
 	}
 	if err := <-ended; err != nil {
