@@ -196,6 +196,10 @@ func TestWhatWasChangedSinceItWasShownIsNotAccepted(t *testing.T) {
 			t.Errorf("api %v: what is shown now: %d %s", api, w.Code, w.Body)
 		}
 	}
+	// What an act without a body is sent besides is let be.
+	if w := post(newFixture(t).handler(t), "/api/v1"+editing+"/accept", `{"reason":"a sale"}`, bearer); w.Code != http.StatusOK {
+		t.Errorf("accepted with a reason: %d %s", w.Code, w.Body)
+	}
 	f := newFixture(t)
 	h := f.handler(t)
 	formed(h, editing+"/edit", url.Values{"edit": {"callers/caller=search"}, "rate": {"5"}, "reason": {"a sale"}})

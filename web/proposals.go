@@ -27,7 +27,7 @@ func stateChip(s rlc.ProposalState) ui.Chip {
 	case rlc.Pending:
 		return ui.Chip{Mode: "held", Text: "publishing"}
 	case rlc.Accepted:
-		return ui.Chip{Mode: "enforce", Text: "accepted"}
+		return ui.Chip{Mode: "done", Text: "accepted"}
 	case rlc.Failed:
 		return ui.Chip{Mode: "held", Text: "not published"}
 	}

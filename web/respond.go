@@ -145,10 +145,16 @@ func filename(s string) string {
 	return s[:min(len(s), 60)]
 }
 
+// isJSON reports whether a request's body says that it is JSON.
+func isJSON(r *http.Request) bool {
+	t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	return err == nil && t == "application/json"
+}
+
 // read decodes one JSON document strictly into value: no name is unknown, in
 // another case or given twice.
 func read(v *visit, value any) error {
-	if t, _, err := mime.ParseMediaType(v.r.Header.Get("Content-Type")); err != nil || t != "application/json" {
+	if !isJSON(v.r) {
 		return fault{status: http.StatusUnsupportedMediaType, detail: "Send JSON, with Content-Type: application/json."}
 	}
 	content, err := io.ReadAll(v.r.Body)

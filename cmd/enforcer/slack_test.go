@@ -31,9 +31,9 @@ func TestSlackSparesCollections(t *testing.T) {
 	if with >= without || with > 4 {
 		t.Errorf("%d collections with slack, %d with GOGC set", with, without)
 	}
-	defer debug.SetMemoryLimit(debug.SetMemoryLimit(64 << 20))
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(32 << 20))
 	if n := collections(none); n <= 2*with {
-		t.Errorf("%d collections in 64 MiB, %d with slack", n, with)
+		t.Errorf("%d collections in 32 MiB, %d with slack", n, with)
 	}
 }
 
