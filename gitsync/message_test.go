@@ -30,7 +30,7 @@ func TestTheTitleCountsAndTheTableShowsTheRiskiestFirst(t *testing.T) {
 	if want := "rlc(checkout): 3 quotas ↑1 ↓1 +1 · est. drops 0.01 % → < 0.01 %"; title != want {
 		t.Errorf("title %q\nwant  %q", title, want)
 	}
-	if want := "3 quotas change; 1 would have dropped requests: 25 of 5000000 (< 0.01 %). For 1 no history was replayed. 1 in shadow: counted, nothing dropped."; !strings.Contains(rest, want) {
+	if want := "3 quotas change; 1 would have dropped requests: 25 of 5,000,000 (< 0.01 %). For 1 no history was replayed. 1 in shadow: counted, nothing dropped."; !strings.Contains(rest, want) {
 		t.Errorf("verdict is not %q in:\n%s", want, rest)
 	}
 	row := func(caller string) int { return strings.Index(rest, "| `caller="+caller+"` |") }

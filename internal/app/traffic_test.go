@@ -31,6 +31,9 @@ func TestARunThatReadsNothingLeavesWhatWasKnown(t *testing.T) {
 		Name: "geo", Held: 1, Offered: rate(82), SeenAt: now.AddDate(0, 0, -1), Headroom: new(rlc.Ratio(0.3)), HeadroomAt: read.ID(),
 		Known: 2, Fitting: 2, Requests: 1e7, Limited: 1e7,
 	}
+	want.Spread = make([]int, len(rlc.Multiples())+1)
+	want.Spread[rlc.Multiple(130, 100)]++
+	want.Spread[rlc.Multiple(130, 65)]++
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}

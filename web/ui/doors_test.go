@@ -81,6 +81,14 @@ func TestTemplatesOpenNoDoor(t *testing.T) {
 		} else if !strings.Contains(source, "templ") {
 			continue // Go that speaks of no template
 		}
+		if path == "refused.go" { // their names are written out, their values ids of templates
+			for _, known := range []string{
+				`"aria-invalid": "true", "aria-describedby": WrongID, "autofocus": true}`, `"aria-describedby": hint}`,
+			} {
+				source = strings.Replace(source, "templ.Attributes{"+known, "", 1)
+			}
+			source = strings.Replace(source, "hint string) templ.Attributes {", "", 1)
+		}
 		for _, wrong := range opened(source) {
 			t.Errorf("%s: %s", path, wrong)
 		}
