@@ -1,11 +1,8 @@
 package web
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
-	"io"
 	"math"
 	"net/http"
 	"strings"
@@ -14,7 +11,6 @@ import (
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/internal/backtest"
-	"github.com/openrlc/rlc/internal/jsontext"
 	"github.com/openrlc/rlc/internal/planner"
 )
 
@@ -128,18 +124,13 @@ func reasonOf(text, needs string) (string, error) {
 // --- by JSON
 
 func (s *server) apiAccept(v *visit) error {
-	// Acts without a body took any, so what is not known of it is let be; commit is
-	// the one thing that is read.
 	var in struct {
 		Commit string `json:"commit"`
+		Reason string `json:"reason"` // taken, as other acts take one; not kept
 	}
-	content, err := io.ReadAll(v.r.Body)
-	if err != nil {
-		return err
-	}
-	if len(bytes.TrimSpace(content)) > 0 && isJSON(v.r) {
-		if err := json.Unmarshal(content, &in); err != nil {
-			return invalid("The JSON cannot be read: %s.", jsontext.Of(err))
+	if v.r.ContentLength != 0 && isJSON(v.r) {
+		if err := read(v, &in); err != nil {
+			return err
 		}
 	}
 	if err := s.Acts.Accept(v.ctx(), v.r.PathValue("id"), in.Commit, v.who.name); err != nil {

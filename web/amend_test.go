@@ -196,7 +196,10 @@ func TestWhatWasChangedSinceItWasShownIsNotAccepted(t *testing.T) {
 			t.Errorf("api %v: what is shown now: %d %s", api, w.Code, w.Body)
 		}
 	}
-	// What an act without a body is sent besides is let be.
+	// A reason is taken; a misspelt commit must not accept whatever stands.
+	if w := post(newFixture(t).handler(t), "/api/v1"+editing+"/accept", `{"comit":"a1"}`, bearer); w.Code != http.StatusBadRequest {
+		t.Errorf("a misspelt commit: %d, want 400", w.Code)
+	}
 	if w := post(newFixture(t).handler(t), "/api/v1"+editing+"/accept", `{"reason":"a sale"}`, bearer); w.Code != http.StatusOK {
 		t.Errorf("accepted with a reason: %d %s", w.Code, w.Body)
 	}

@@ -110,7 +110,7 @@ func TestOutputThatDoesNotArriveIsAnError(t *testing.T) {
 	defer s.Close()
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
-		t.Skipf("this system has no full device: %v", err)
+		t.Fatal(err)
 	}
 	defer full.Close()
 	for _, line := range []string{"why geo", "switch", "version"} {

@@ -302,10 +302,7 @@ func (a *App) counts(ctx context.Context) error {
 	}
 	var changed []rlc.ServiceSummary
 	s := &a.summaries
-	ready, err := a.readyNow(ctx)
-	if err != nil {
-		return err
-	}
+	ready := a.readyNow(ctx)
 	s.mu.Lock()
 	for name, row := range s.rows {
 		n := by[name]

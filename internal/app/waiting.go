@@ -144,8 +144,9 @@ func (a *App) ready(ctx context.Context, c *quotafile.Config, service string, al
 }
 
 // readyNow is what is ready of each service that has candidates, as it was last
-// looked at.
-func (a *App) readyNow(ctx context.Context) (map[string][]rlc.ReadyBucket, error) {
+// looked at. Of one that cannot be looked at it is what was known, and the others
+// have their turn.
+func (a *App) readyNow(ctx context.Context) map[string][]rlc.ReadyBucket {
 	s := &a.summaries
 	s.mu.Lock()
 	all := maps.Clone(s.candidates)
@@ -169,7 +170,8 @@ func (a *App) readyNow(ctx context.Context) (map[string][]rlc.ReadyBucket, error
 		}
 		ready, err := a.ready(ctx, c, name, all[name], now)
 		if err != nil {
-			return nil, err
+			a.log.Warn("look for buckets that may enforce", "service", name, "err", err)
+			ready = known[name].ready
 		}
 		known[name] = readied{now, ready}
 	}
@@ -181,7 +183,7 @@ func (a *App) readyNow(ctx context.Context) (map[string][]rlc.ReadyBucket, error
 			}
 		}
 	}
-	return out, nil
+	return out
 }
 
 // Recount sums a service up anew for the lists, where this replica leads.
