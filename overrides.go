@@ -144,13 +144,17 @@ func covers(pattern []string, value string) bool {
 	return value != "" && slices.Contains(pattern, value)
 }
 
-// Does is the action in words: "limit 500/s".
+// Does is the action in words, as what happens to its subject: "held to 500 req/s".
 func (o Override) Does() string {
 	switch {
 	case o.Action == "limit" && o.Rate != nil:
-		return "limit " + Number(*o.Rate) + "/s"
+		return "held to " + Number(*o.Rate) + " req/s"
 	case o.Action == "drop":
-		return "drop " + Number(math.Round(1e6*float64(o.DropRatio))/1e4) + " %"
+		return Number(math.Round(1e6*float64(o.DropRatio))/1e4) + " % dropped"
+	case o.Action == "block":
+		return "blocked"
+	case o.Action == "lift":
+		return "drops lifted"
 	}
 	return o.Action
 }

@@ -471,3 +471,11 @@ type Count struct {
 	Drops        float64 `json:"drops"`
 	VirtualDrops float64 `json:"virtual_drops"`
 }
+
+// OverrideCount is what enforcers counted for one override over a window of time:
+// the requests that it judged, and those of them that it dropped. A lift drops
+// nothing; of one, Drops are those that something else dropped.
+type OverrideCount struct {
+	Judged float64 `json:"judged"`
+	Drops  float64 `json:"drops"`
+}

@@ -89,7 +89,7 @@ func (s *server) overridden(v *visit, f *ui.Frame) {
 	if f.Tab != "overview" && service == "" {
 		return
 	}
-	more := 0
+	more, here := 0, []rlc.Override(nil)
 	for _, o := range s.Overrides.Overrides() {
 		if service != "" && o.Service != service && o.Service != "*" {
 			continue
@@ -100,11 +100,18 @@ func (s *server) overridden(v *visit, f *ui.Frame) {
 				continue
 			}
 		}
-		if len(f.Overrides) == standingShown {
+		if len(here) == standingShown {
 			more++
 			continue
 		}
-		f.Overrides = append(f.Overrides, s.overrideRow(v, o))
+		here = append(here, o)
+	}
+	did := s.overridesDid(v.ctx(), here)
+	for _, o := range here {
+		f.Overrides = append(f.Overrides, s.standingRow(v, o, did))
+	}
+	if f.Tab == "overview" {
+		f.OverZones = s.zoneSigns(len(here) > 0)
 	}
 	if more > 0 {
 		f.MoreOver = plural(more, "more override", "more overrides")
@@ -130,6 +137,15 @@ func (s *server) overrideRow(v *visit, o rlc.Override) ui.OverrideRow {
 	}
 	if o.EndedBy != "" {
 		r.By += ", reverted by " + o.EndedBy
+	}
+	return r
+}
+
+// standingRow is the row of an override that stands or comes back, with what it did.
+func (s *server) standingRow(v *visit, o rlc.Override, d did) ui.OverrideRow {
+	r := s.overrideRow(v, o)
+	if !r.Ramp {
+		r.Did = d.says(o)
 	}
 	return r
 }
@@ -406,8 +422,10 @@ func (s *server) emergencyCSV(v *visit) error {
 		}
 	}
 	var rows [][]string
+	did := s.overridesDid(v.ctx(), all)
 	for _, o := range all {
-		rows = append(rows, []string{o.ID, o.Service, o.Subject(), o.Does(), o.From.UTC().Format(time.RFC3339), o.Until.UTC().Format(time.RFC3339), o.Actor, o.EndedBy, o.Reason, s.returnCell(o)})
+		judged, drops := did.cells(o)
+		rows = append(rows, []string{o.ID, o.Service, o.Subject(), o.Does(), o.From.UTC().Format(time.RFC3339), o.Until.UTC().Format(time.RFC3339), o.Actor, o.EndedBy, o.Reason, s.returnCell(o), judged, drops})
 	}
-	return sheet(v, "overrides", []string{"id", "service", "whom", "what", "from", "expires_at", "actor", "ended_by", "reason", "returns"}, rows)
+	return sheet(v, "overrides", []string{"id", "service", "whom", "what", "from", "expires_at", "actor", "ended_by", "reason", "returns", "judged", "drops"}, rows)
 }

@@ -3,6 +3,7 @@ package web
 import (
 	"cmp"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -145,12 +146,19 @@ func (s *server) returnSays(o rlc.Override) []ui.Part {
 }
 
 // standingJSON is an override for whoever may see all of its service: with what
-// holds when it ends, where it stands.
-func (s *server) standingJSON(o rlc.Override) object {
+// it did and what holds when it ends, where it stands.
+func (s *server) standingJSON(o rlc.Override, d did) object {
 	out := s.overrideJSON(o)
+	out["did"], out["did_says"] = nil, nil
 	out["returns"], out["returns_total"], out["returns_says"] = nil, nil, nil
 	if !o.Stands(s.Now()) {
 		return out
+	}
+	if c, ok := d.counts[o.ID]; ok {
+		out["did"] = object{"judged": math.Round(c.Judged), "drops": math.Round(c.Drops), "seconds": recent.Seconds()}
+	}
+	if text := textOf(d.says(o)); text != "" {
+		out["did_says"] = text
 	}
 	all, unknown := s.returns(o)
 	limits := []object{}
@@ -194,8 +202,9 @@ func (s *server) standing(v *visit, all []rlc.Override, p rlc.Page, view *ui.Eme
 	if len(part) == 0 && p.Number > 1 {
 		return fault{status: http.StatusNotFound, detail: "There is no page " + strconv.Itoa(p.Number) + " of the overrides that stand; there " + map[bool]string{true: "is ", false: "are "}[len(all) == 1] + plural(len(all), "override", "overrides") + "."}
 	}
+	did := s.overridesDid(v.ctx(), part)
 	for _, o := range part {
-		row := s.overrideRow(v, o)
+		row := s.standingRow(v, o, did)
 		row.Returns = s.returnSays(o)
 		view.Standing = append(view.Standing, row)
 	}

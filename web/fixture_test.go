@@ -64,6 +64,7 @@ type fixture struct {
 	version   rlc.Version
 	history   map[string]rlc.History // service + "|" + quota id
 	counts    []rlc.Count
+	judged    map[string]rlc.OverrideCount
 	since     time.Time // when counting began; zero: more than 24 h ago
 	banners   []web.Banner
 	acks      []rlc.Ack
@@ -459,6 +460,13 @@ func (f *fixture) Counts(_ context.Context, service string, _ time.Duration, _ t
 		}
 	}
 	return out, nil
+}
+
+func (f *fixture) OverrideCounts(context.Context, time.Duration, time.Time) (map[string]rlc.OverrideCount, error) {
+	if f.judged == nil {
+		return map[string]rlc.OverrideCount{}, nil
+	}
+	return f.judged, nil
 }
 
 func (f *fixture) CountedSince(_ context.Context, service string, _ time.Duration, _ time.Time) (time.Time, error) {

@@ -239,8 +239,9 @@ func (s *server) apiOverrides(v *visit) error {
 		all = cut(all, page)
 	}
 	out := []object{}
+	did := s.overridesDid(v.ctx(), all)
 	for _, o := range all {
-		out = append(out, s.standingJSON(o))
+		out = append(out, s.standingJSON(o, did))
 	}
 	doc := paged("overrides", out, page, total)
 	doc["snapshot"] = s.Overrides.OverridesSent().String()
@@ -309,7 +310,7 @@ func (s *server) apiSetOverride(v *visit) error {
 	if o, err = s.Overrides.SetOverride(v.ctx(), o, v.who.name); err != nil {
 		return err
 	}
-	out := s.standingJSON(o)
+	out := s.standingJSON(o, did{})
 	e := s.preview(v.ctx(), o)
 	out["says"] = e.Says
 	if text := warnings(e.Warning, s.reach(), s.Overrides.OverridesTrouble()); text != "" {
@@ -320,7 +321,7 @@ func (s *server) apiSetOverride(v *visit) error {
 
 // changed answers an act on an override that stands.
 func (s *server) changed(v *visit, o rlc.Override) error {
-	out := s.standingJSON(o)
+	out := s.standingJSON(o, did{})
 	if text := warnings(s.reach(), s.Overrides.OverridesTrouble()); text != "" {
 		out["warning"] = text
 	}

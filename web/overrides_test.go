@@ -143,7 +143,7 @@ func TestAnOverrideIsPreviewedSetAndEndedByTheAPI(t *testing.T) {
 	body(t, request(h, "DELETE", "/api/v1/overrides/none", "", bearer), 404)
 	body(t, post(h, "/api/v1/switches/all-to-shadow", `{"on":false,"reason":"calm"}`, bearer), 200)
 	want := []string{
-		"override checkout ← caller=search procedure=A|B limit 500/s for 30m0s by token: INC-1",
+		"override checkout ← caller=search procedure=A|B held to 500 req/s for 30m0s by token: INC-1",
 		"extend override-new by 10m0s, token", "end override-new by token", "switch all-to-shadow false by token: calm",
 	}
 	if got, _ := json.Marshal(f.done()); string(got) != string(mustJSON(t, want)) {
@@ -202,7 +202,7 @@ func TestAnOverrideIsOnThePagesThatItConcernsOnly(t *testing.T) {
 		"/emergency": true,
 	} {
 		page := get(h, target).Body.String()
-		if got := strings.Contains(page, "18:42") && strings.Contains(page, "limit 120/s"); got != want {
+		if got := strings.Contains(page, "18:42") && strings.Contains(page, "held to 120 req/s"); got != want {
 			t.Errorf("%s: shown %v, want %v", target, got, want)
 		}
 	}
@@ -239,7 +239,7 @@ func TestTheEmergencyFormPreviewsAndApplies(t *testing.T) {
 	request(h, "POST", "/emergency/override-new/end", "", as)
 	request(h, "POST", "/switches/stop-automation", "on=true&reason=INC", as)
 	want := []string{
-		"override checkout ← caller=search region=eu* tenant=a|b drop 40 % for 2h0m0s by Ana b Lima: INC-7 it's a storm",
+		"override checkout ← caller=search region=eu* tenant=a|b 40 % dropped for 2h0m0s by Ana b Lima: INC-7 it's a storm",
 		"extend override-new by 30m0s, Ana b Lima", "from 2026-12-02T07:00:00.25Z", "keep override-new by Ana b Lima", "end override-new by Ana b Lima", "switch stop-automation true by Ana b Lima: INC",
 	}
 	if got := f.done(); strings.Join(got, "\n") != strings.Join(want, "\n") {

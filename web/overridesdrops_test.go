@@ -29,7 +29,7 @@ func TestAnOverridesDropsAreNotPutOnTheQuotaBelowIt(t *testing.T) {
 		why:    "it would have refused <b>6 %</b> of its requests; 24 % were refused by the override ",
 		caller: "of what batch-reports sent in 24 h, by the override ",
 	} {
-		page := holds(t, h, path, want, "checkout ← caller=batch-reports limit 120/s", " (2 Dec 04:04–05:04 UTC, set by ana: INC-944 runaway export)")
+		page := holds(t, h, path, want, "checkout ← caller=batch-reports held to 120 req/s", " (2 Dec 04:04–05:04 UTC, set by ana: INC-944 runaway export)")
 		if strings.Contains(page, "while it enforced") {
 			t.Errorf("%s puts it on the quota, too", path)
 		}

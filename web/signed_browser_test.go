@@ -56,6 +56,7 @@ func newTrouble(t *testing.T) http.Handler {
 		override("o1", nil),
 		override("o2", func(o *rlc.Override) { o.Match, o.Action, o.Rate, o.Reason = nil, "block", nil, hostile[1] }),
 	}
+	f.judged = map[string]rlc.OverrideCount{"o1": {Judged: 123_000, Drops: 87_600}, "o2": {}}
 	f.banners = append(f.banners,
 		web.Banner{Level: "bad", Text: "All to shadow: no enforcer drops anything, and no override is applied.", Since: now},
 		web.Banner{Level: "bad", Text: "The base branch was rewritten.", Detail: hostile[0], Since: now, Follow: true})

@@ -51,6 +51,8 @@ type History interface {
 	// those that have hours, in no order, without their one-second peaks.
 	StoredEach(ctx context.Context, service string, quotas []string, from, until time.Time, use func(quota string, h rlc.History) error) error
 	Counts(ctx context.Context, service string, window time.Duration, now time.Time) ([]rlc.Count, error)
+	// OverrideCounts is what enforcers counted in a window for each override, by ID.
+	OverrideCounts(ctx context.Context, window time.Duration, now time.Time) (map[string]rlc.OverrideCount, error)
 	// CountedSince is when enforcers began to count a service ("" for any) within
 	// a window; zero where they did before it, ErrNotFound where they counted
 	// nothing in it.

@@ -41,8 +41,8 @@ func TestWhyNamesTheOverrideThatDecidesBeforeTheBucket(t *testing.T) {
 	f.overrides = []rlc.Override{override("held", nil)}
 	h := calmly(t, f)
 	holds(t, h, "/why?service=checkout&caller=batch-reports",
-		"An override decides first:", "checkout ← caller=batch-reports", "<b>limit 120/s</b>", "until 2 Dec 06:22:42 UTC, set by ana: INC-944 runaway export.", "Below that the request is counted by")
-	if csv := get(h, "/why.csv?service=checkout&caller=batch-reports").Body.String(); !strings.Contains(csv, "override,limit 120/s") {
+		"An override decides first:", "checkout ← caller=batch-reports", "<b>held to 120 req/s</b>", "until 2 Dec 06:22:42 UTC, set by ana: INC-944 runaway export.", "Below that the request is counted by")
+	if csv := get(h, "/why.csv?service=checkout&caller=batch-reports").Body.String(); !strings.Contains(csv, "override,held to 120 req/s") {
 		t.Errorf("the sheet: %s", csv)
 	}
 	if out := body(t, get(h, "/api/v1/why?service=checkout&caller=batch-reports"), 200); out["overridden"] != true || out["bucket"] != "callers" || !slices.Equal(ids(t, out), []string{"held"}) {
@@ -53,7 +53,7 @@ func TestWhyNamesTheOverrideThatDecidesBeforeTheBucket(t *testing.T) {
 	}
 	// The fixture's own switches hold all to shadow.
 	shadow := f.handler(t)
-	holds(t, shadow, "/why?service=checkout&caller=batch-reports", "All to shadow is on, so no override is applied.", "limit 120/s")
+	holds(t, shadow, "/why?service=checkout&caller=batch-reports", "All to shadow is on, so no override is applied.", "held to 120 req/s")
 	if out := body(t, get(shadow, "/api/v1/why?service=checkout&caller=batch-reports"), 200); out["overridden"] != false {
 		t.Errorf("all to shadow: %v", out)
 	}
@@ -93,7 +93,7 @@ func TestACallersPageNamesTheOverrideInForceFirst(t *testing.T) {
 	f := newFixture(t)
 	f.overrides = []rlc.Override{override("held", nil), override("new", func(o *rlc.Override) { o.Match = map[string][]string{"caller": {"newcomer"}} })}
 	h := calmly(t, f)
-	page := holds(t, h, "/callers/batch-reports", "An override decides first:", "limit 120/s", "until 2 Dec 06:22:42 UTC, set by ana: INC-944 runaway export.", `data-mode="override"`)
+	page := holds(t, h, "/callers/batch-reports", "An override decides first:", "held to 120 req/s", "until 2 Dec 06:22:42 UTC, set by ana: INC-944 runaway export.", `data-mode="override"`)
 	if strings.Contains(page, "newcomer") {
 		t.Error("another caller's override is shown")
 	}
@@ -101,7 +101,7 @@ func TestACallersPageNamesTheOverrideInForceFirst(t *testing.T) {
 	if page := holds(t, h, "/callers/search"); strings.Contains(page, "An override") {
 		t.Error("a caller without an override is said to have one")
 	}
-	if csv := get(h, "/callers/batch-reports.csv").Body.String(); !strings.Contains(csv, ",override\r\n") || !strings.Contains(csv, "limit 120/s") {
+	if csv := get(h, "/callers/batch-reports.csv").Body.String(); !strings.Contains(csv, ",override\r\n") || !strings.Contains(csv, "held to 120 req/s") {
 		t.Errorf("the sheet: %s", csv)
 	}
 	limits := body(t, get(h, "/callers/batch-reports.json"), 200)["limits"]

@@ -58,6 +58,10 @@ func (blind) Counts(context.Context, string, time.Duration, time.Time) ([]rlc.Co
 	return nil, errAway
 }
 
+func (blind) OverrideCounts(context.Context, time.Duration, time.Time) (map[string]rlc.OverrideCount, error) {
+	return nil, errAway
+}
+
 func (blind) CountedSince(context.Context, string, time.Duration, time.Time) (time.Time, error) {
 	return time.Time{}, errAway
 }

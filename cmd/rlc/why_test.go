@@ -18,7 +18,7 @@ func TestWhyNamesTheOverrideThatDecidesFirst(t *testing.T) {
 	for is, lead := range map[string]string{"true": "Decided by an override", "false": "All to shadow is on, no override is applied; else decided by"} {
 		overridden = is
 		stdout, _ := rlcOutput(t, "why", "checkout", "--caller", "etl", "--server", s.URL)
-		want := lead + ": checkout ← caller=etl limit 0.1/s until 2026-12-02T06:34:00Z, set by ana: t2\nCharged to "
+		want := lead + ": checkout ← caller=etl held to 0.1 req/s until 2026-12-02T06:34:00Z, set by ana: t2\nCharged to "
 		if !strings.HasPrefix(stdout, want) {
 			t.Errorf("overridden %s:\n%s\nwant\n%s", is, stdout, want)
 		}

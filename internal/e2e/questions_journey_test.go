@@ -75,9 +75,9 @@ func whyThisLimit(t *testing.T, w *world, server, _ *process, p *person, service
 		t.Fatalf("override: %d %s", code, text)
 	}
 	p.visit("/services/" + service + "/buckets/callers?key=caller%3Dweb")
-	p.sees(`[aria-label="Overrides that stand"]`, "limit 5/s", "INC-7")
+	p.sees(`[aria-label="Overrides that stand"]`, "held to 5 req/s", "INC-7")
 	p.press(`main .facts a[href^="/why?"]`)
-	p.sees(".say", "An override decides first", "limit 5/s", strconv.FormatFloat(want, 'f', -1, 64))
+	p.sees(".say", "An override decides first", "held to 5 req/s", strconv.FormatFloat(want, 'f', -1, 64))
 	if said, _ := command(t, server, "why", service, "--caller", "web"); !strings.HasPrefix(said, "Decided by an override") || !strings.Contains(said, "INC-7") {
 		t.Errorf("the command says\n%s", said)
 	}

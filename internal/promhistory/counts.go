@@ -13,12 +13,13 @@ import (
 	"github.com/openrlc/rlc"
 )
 
-// requestsTotal is the enforcers' counter of requests.
-const requestsTotal = "rlc_enforcer_requests_total"
+// The enforcers' counters: of requests, and of those that an override judged.
+const (
+	requestsTotal  = "rlc_enforcer_requests_total"
+	overridesTotal = "rlc_enforcer_override_requests_total"
+)
 
-// Counts is what enforcers counted in (now − window, now], per quota; of one
-// service, or of all where service is empty (then per bucket, keys are nil).
-// Requests that no bucket matched stand under "__unmatched__".
+// increased is by how much counters rose in (now − window, now], summed by labels.
 //
 // A counter's increase is its last value less the value it had when the window
 // began, or less nothing where it is younger than the window: unlike PromQL's
@@ -26,20 +27,50 @@ const requestsTotal = "rlc_enforcer_requests_total"
 // an enforcer restarted within the window it is PromQL's increase, which
 // extrapolates by at most one scrape interval at either end and leaves out what
 // was counted before a new counter's first scrape.
-func (r *Reader) Counts(ctx context.Context, service string, window time.Duration, now time.Time) ([]rlc.Count, error) {
-	m, by := requestsTotal, "service, bucket, outcome"
-	if service != "" {
-		m += fmt.Sprintf("{service=%s}", strconv.QuoteToASCII(service))
-		by += ", caller, procedure"
-	}
+func (r *Reader) increased(ctx context.Context, m, by string, window time.Duration, now time.Time) (model.Vector, error) {
 	w := fmt.Sprintf("%ds", int(max(window, time.Second).Seconds()))
 	counted := r.once(fmt.Sprintf(`
 		(increase(%[1]s[%[2]s]) and (resets(%[1]s[%[2]s]) > 0))
 		or ((last_over_time(%[1]s[%[2]s]) - (%[1]s offset %[2]s)) >= 0)
 		or last_over_time(%[1]s[%[2]s])
 	`, m, w))
-	expr := fmt.Sprintf(`sum by (%s) (%s)`, by, counted)
-	v, err := r.instant(ctx, expr, now)
+	return r.instant(ctx, fmt.Sprintf(`sum by (%s) (%s)`, by, counted), now)
+}
+
+// OverrideCounts is what enforcers counted in (now − window, now] for each override
+// that judged requests or could have, by its ID. One that is missing has not been
+// counted for yet, or is over since before the window.
+func (r *Reader) OverrideCounts(ctx context.Context, window time.Duration, now time.Time) (map[string]rlc.OverrideCount, error) {
+	v, err := r.increased(ctx, overridesTotal, "override, outcome", window, now)
+	if err != nil {
+		return nil, fmt.Errorf("count requests of overrides: %w", err)
+	}
+	counts := map[string]rlc.OverrideCount{}
+	for _, s := range v {
+		if !valid(float64(s.Value)) {
+			continue
+		}
+		id := string(s.Metric["override"])
+		c := counts[id]
+		c.Judged += float64(s.Value)
+		if s.Metric["outcome"] == "drop" {
+			c.Drops += float64(s.Value)
+		}
+		counts[id] = c
+	}
+	return counts, nil
+}
+
+// Counts is what enforcers counted in (now − window, now], per quota; of one
+// service, or of all where service is empty (then per bucket, keys are nil).
+// Requests that no bucket matched stand under "__unmatched__".
+func (r *Reader) Counts(ctx context.Context, service string, window time.Duration, now time.Time) ([]rlc.Count, error) {
+	m, by := requestsTotal, "service, bucket, outcome"
+	if service != "" {
+		m += fmt.Sprintf("{service=%s}", strconv.QuoteToASCII(service))
+		by += ", caller, procedure"
+	}
+	v, err := r.increased(ctx, m, by, window, now)
 	if err != nil {
 		return nil, fmt.Errorf("count requests: %w", err)
 	}

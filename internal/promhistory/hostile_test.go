@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -517,6 +518,31 @@ func TestCountsLoseNoFirstSampleAndSurviveRestarts(t *testing.T) {
 	got, err = w.reader.Counts(t.Context(), "", day, at)
 	if err != nil || len(got) != 2 || got[1].Key != nil || got[1].VirtualDrops != 21 {
 		t.Errorf("of all services: %+v, %v", got, err)
+	}
+}
+
+func TestOverridesAreCountedEachByItsID(t *testing.T) {
+	w := newWorld(t, nil)
+	at := time.Now().UTC().Truncate(time.Minute)
+	counter := func(value float64, rise float64, labels ...string) promserver.LabelledSeries {
+		begin := at.Add(-4 * time.Minute)
+		return metric("rlc_enforcer_override_requests_total", begin, at, func(t time.Time) float64 { return value + rise*t.Sub(begin).Minutes() }, append([]string{"service", "geo"}, labels...)...)
+	}
+	w.fill(
+		counter(0, 10, "override", "a", "outcome", "drop", "instance", "1"),
+		counter(3, 1, "override", "a", "outcome", "drop", "instance", "2"),
+		counter(0, 2, "override", "a", "outcome", "admit", "instance", "1"),
+		counter(0, 0, "override", "b", "outcome", "drop", "instance", "1"),
+		counter(0, 0, "override", "b", "outcome", "admit", "instance", "1"),
+	)
+	got, err := w.reader.OverrideCounts(t.Context(), 5*time.Minute, at)
+	want := map[string]rlc.OverrideCount{"a": {Judged: 42, Drops: 36}, "b": {}}
+	if err != nil || !maps.Equal(got, want) {
+		t.Errorf("%+v, %v; want %+v", got, err, want)
+	}
+	w.http.Close()
+	if _, err := w.reader.OverrideCounts(t.Context(), time.Minute, at); !errors.Is(err, ErrUnreachable) {
+		t.Errorf("without Prometheus: %v", err)
 	}
 }
 

@@ -56,6 +56,7 @@ type OverrideRow struct {
 	Held    string // how long it stood
 	Ramp    bool   // it is over, and its requests come back
 	Keep    bool   // it can become a cap
+	Did     []Part // what it did of late; nil where the page does not say
 	Returns []Part // what holds when it ends; nil where the page does not say
 }
 

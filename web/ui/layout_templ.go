@@ -348,7 +348,7 @@ func Page(f Frame) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = overridden(f.Overrides, f.MoreOver).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = overridden(f.Overrides, f.OverZones, f.MoreOver).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

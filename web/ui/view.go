@@ -31,6 +31,7 @@ type Frame struct {
 	// more.
 	Overrides []OverrideRow
 	MoreOver  string
+	OverZones []Sign // how far they have come, where the page says so
 }
 
 // Choice is an option of a select or of a segmented control.
