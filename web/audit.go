@@ -64,6 +64,9 @@ func (s *server) audit(v *visit) error {
 		view.Verdict = []ui.Part{{Text: plural(total, "act", "acts"), Bold: true}, {Text: " fit. "}, {Text: "Show all", URL: "/audit"}}
 	}
 	if len(all) == 0 {
+		view.Empty = &ui.Empty{Title: "No act yet", Reason: "Whatever somebody does here, or RLC by itself, is written in the transaction that carries it out, and stays.", Fix: ui.Link{Text: "Runs", URL: "/runs"}}
+	}
+	if len(all) == 0 && filter != (rlc.AuditFilter{}) {
 		view.Empty = &ui.Empty{Title: "No act fits", Reason: "Acts are written here in the transaction that carries them out, and stay.", Fix: ui.Link{Text: "Show all", URL: "/audit"}}
 	}
 	return s.render(v, http.StatusOK, ui.AuditPage(f, view))

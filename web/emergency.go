@@ -30,17 +30,8 @@ func (s *server) emergency(v *visit) error {
 		return err
 	}
 	f, err := s.frame(v, "Emergency", "emergency")
-	if err != nil && !unavailable(err) {
-		return err
-	}
 	if err != nil {
-		f = s.bareFrame(v, "Emergency")
-		f.Tab = "emergency"
-		for _, b := range s.Status.Banners() {
-			f.Banners = append(f.Banners, ui.Banner{Level: b.Level, Text: b.Text, Detail: b.Detail, Since: v.time(b.Since)})
-		}
-		f.Banners = append(f.Banners, ui.Banner{Level: "bad", Text: "The records cannot be reached.", Detail: "Overrides work: they are kept in the data folder and recorded later."})
-		f.Done = v.done()
+		return err
 	}
 	view := ui.Emergency{Form: s.overrideForm(v), Pager: ui.Pager{CSV: "/emergency.csv?all=true", JSON: "/emergency.json?all=true"}}
 	if v.who.role != actor {

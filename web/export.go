@@ -28,7 +28,7 @@ var nothingToExport = fault{status: http.StatusUnprocessableEntity, title: "Noth
 // gatherExport reads the kind and its options from the address.
 func (s *server) gatherExport(v *visit) (x exported, err error) {
 	name := v.r.PathValue("service")
-	if x.truth, err = s.truth(v.ctx(), name); err != nil {
+	if x.truth, err = s.configured(v.ctx(), name); err != nil {
 		return x, err
 	}
 	q := v.r.URL.Query()

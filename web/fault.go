@@ -50,7 +50,7 @@ func faultOf(err error) (f fault, known bool) {
 	case errors.Is(err, rlc.ErrFenced):
 		f = fault{status: http.StatusServiceUnavailable, detail: "This replica does not lead now. Try again in a few seconds."}
 	case errors.Is(err, rlc.ErrUnavailable):
-		f = fault{status: http.StatusServiceUnavailable, detail: "The records cannot be reached. Try again in a few seconds."}
+		f = fault{status: http.StatusServiceUnavailable, detail: "The records cannot be reached. Limits in force stay as they are, and overrides work. Try again in a few seconds."}
 	case errors.Is(err, rlc.ErrRefused):
 		f = fault{status: http.StatusUnprocessableEntity, detail: plain(err)}
 	case errors.Is(err, rlc.ErrInvalid):
@@ -146,6 +146,9 @@ func (s *server) fail(v *visit, err error) {
 			back = u.RequestURI()
 		}
 		view.SignIn = "/login?next=" + url.QueryEscape(local(back))
+	}
+	if f.status == http.StatusServiceUnavailable && v.r.Method == http.MethodGet {
+		view.Again = v.r.URL.RequestURI()
 	}
 	frame := s.bareFrame(v, view.Title)
 	if err := s.render(v, f.status, ui.FaultPage(frame, view)); err != nil {

@@ -71,13 +71,18 @@ func (v *visit) noZone() []ui.Banner {
 }
 
 // frame gathers what every page shares: one count of open proposals, and the
-// server's word on itself.
+// server's word on itself. Where the records are away a page that reads none of
+// them is made all the same, and says so.
 func (s *server) frame(v *visit, title, tab string) (ui.Frame, error) {
 	_, open, err := s.Records.Proposals(v.ctx(), rlc.Open, "", rlc.Page{Number: 1, Size: 1})
-	if err != nil {
+	if err != nil && !unavailable(err) {
 		return ui.Frame{}, err
 	}
-	return s.framed(v, title, tab, open), nil
+	f := s.framed(v, title, tab, open)
+	if err != nil {
+		f.Banners = append(f.Banners, ui.Banner{Level: "bad", Text: "The records cannot be reached.", Detail: "Limits in force stay as they are, and overrides work: they are kept in the data folder and recorded later."})
+	}
+	return f, nil
 }
 
 // framed is frame of a page that knows how many proposals are open.
@@ -89,13 +94,18 @@ func (s *server) framed(v *visit, title, tab string, open int) ui.Frame {
 	if open > 0 {
 		f.Open = count(float64(open))
 	}
-	f.Banners = v.noZone()
-	for _, b := range s.Status.Banners() {
-		f.Banners = append(f.Banners, ui.Banner{Level: b.Level, Text: b.Text, Detail: b.Detail, Since: v.time(b.Since), Follow: b.Follow && v.who.role == actor})
-	}
+	f.Banners = append(v.noZone(), s.alarms(v)...)
 	s.overridden(v, &f)
 	f.Done = v.done()
 	return f
+}
+
+// alarms are the server's word on itself.
+func (s *server) alarms(v *visit) (all []ui.Banner) {
+	for _, b := range s.Status.Banners() {
+		all = append(all, ui.Banner{Level: b.Level, Text: b.Text, Detail: b.Detail, Since: v.time(b.Since), Follow: b.Follow && v.who.role == actor})
+	}
+	return all
 }
 
 // refreshed are the pages whose parts are asked for again while somebody looks,
@@ -262,7 +272,9 @@ func (v *visit) as(ending string) string {
 func (v *visit) pager(p rlc.Page, shown, total int) ui.Pager {
 	out := ui.Pager{CSV: v.as(".csv"), JSON: v.as(".json")}
 	if shown == 0 {
-		out.Range = "0 of " + count(float64(total))
+		if total > 0 {
+			out.Range = "0 of " + count(float64(total))
+		}
 		if p.Number > 1 {
 			v.gone = fmt.Errorf("%w: no page %d of this list; it has %s", rlc.ErrNotFound, p.Number, plural(max(1, (total+p.Limit()-1)/p.Limit()), "page", "pages"))
 		}

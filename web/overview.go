@@ -63,7 +63,7 @@ func (s *server) home(v *visit, h home) ui.Overview {
 	view := ui.Overview{
 		Date: now.Format("Mon 2 January"), Clock: now.Format("15:04 MST"),
 		RunAction: v.who.role == actor, Counted: h.age.label,
-		LowNote: lowNote(h.total),
+		LowNote: lowNote(h.total, s.empty()),
 		Verdict: verdictOf(v, last, h),
 		Say:     s.state(v, last, whole, h),
 		Queue:   s.needs(h),
@@ -91,9 +91,12 @@ func (s *server) home(v *visit, h home) ui.Overview {
 }
 
 // lowNote says of how many services the lowest headroom is.
-func lowNote(services int) string {
-	if services == 0 {
+func lowNote(services int, none bool) string {
+	switch {
+	case none:
 		return "There is no service yet."
+	case services == 0:
+		return "No run has looked at a service yet."
 	}
 	return "The least of " + plural(services, "service", "services") + "."
 }

@@ -37,7 +37,7 @@ func (s *server) policy(v *visit) error {
 	if err != nil {
 		return err
 	}
-	t, err := s.truth(v.ctx(), name)
+	t, err := s.configured(v.ctx(), name)
 	if err != nil {
 		return err
 	}

@@ -160,6 +160,22 @@ func (s *server) truth(ctx context.Context, name string) (*truth, error) {
 	return t, nil
 }
 
+// configured is what the config repository and the enforcers say of a service; where
+// the records are away, without what they hold.
+func (s *server) configured(ctx context.Context, name string) (*truth, error) {
+	t, err := s.truth(ctx, name)
+	if !unavailable(err) {
+		return t, err
+	}
+	if t, err = s.known(name); err != nil {
+		return nil, err
+	}
+	_, desired := s.Truths.Desired()
+	_, live := s.Truths.Live()
+	t.lay(desired, live, nil)
+	return t, nil
+}
+
 func (t *truth) lay(desired, live *quotafile.Config, changes []rlc.Change) {
 	byID := map[string]*row{}
 	of := func(q rlc.Quota) *row {

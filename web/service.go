@@ -90,7 +90,11 @@ func (s *server) service(v *visit) error {
 			view.Problems = append(view.Problems, p.String())
 		}
 	}
-	if view.Rows, err = s.quotaTable(v.ctx(), t, cut(rows, page), seen); err != nil {
+	inRows := seen
+	if age.none {
+		inRows = nil // a 0 would be a claim
+	}
+	if view.Rows, err = s.quotaTable(v.ctx(), t, cut(rows, page), inRows); err != nil {
 		view.Notes = append(view.Notes, unreadWeek(err))
 	}
 	if view.Chart, err = s.serviceChart(v, t, sum); err != nil {

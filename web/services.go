@@ -91,17 +91,20 @@ func (s *server) services(v *visit) error {
 	}
 	view.Verdict = servicesVerdict(where, rows, tight, dropping, waits{virtual: virtual}.storms(), age)
 	if len(rows) == 0 {
-		view.Empty = servicesEmpty(filter, all)
+		view.Empty = s.servicesEmpty(filter, all)
 	}
 	return s.render(v, http.StatusOK, ui.ServicesPage(f, view))
 }
 
-func servicesEmpty(f rlc.ServiceFilter, all int) *ui.Empty {
+func (s *server) servicesEmpty(f rlc.ServiceFilter, all int) *ui.Empty {
 	if all > 0 && f.Owner != "" {
 		return &ui.Empty{Title: "No service of " + f.Owner + " fits the filter", Reason: "An owner stands in the service's policy.yaml, spelt just so.", Fix: ui.Link{Text: "Show all", URL: "/services"}}
 	}
 	if all > 0 {
 		return &ui.Empty{Title: "No service fits the filter", Reason: "The name or an owner must contain the text.", Query: strings.TrimSpace("q=" + f.Query), Fix: ui.Link{Text: "Show all", URL: "/services"}}
+	}
+	if s.empty() {
+		return s.firstStep()
 	}
 	return &ui.Empty{
 		Title: "No services yet", Reason: "A service is a folder in the config repository. Six lines are enough for a first policy.",

@@ -124,7 +124,7 @@ func (s *server) why(v *visit) error {
 			view.Empty.Fix = ui.Link{Text: "All limits on " + c, URL: "/callers/" + segment(c)}
 		}
 		for _, n := range names {
-			view.Fields = append(view.Fields, ui.Field{Name: n, Value: q.Get(n)})
+			view.Fields = append(view.Fields, ui.Field{Name: n, Label: capital(n), Value: q.Get(n)})
 		}
 		return s.render(v, http.StatusOK, ui.WhyPage(f, view))
 	}
@@ -149,7 +149,7 @@ func (s *server) why(v *visit) error {
 		}
 	}
 	for _, n := range names {
-		view.Fields = append(view.Fields, ui.Field{Name: n, Value: q.Get(n)})
+		view.Fields = append(view.Fields, ui.Field{Name: n, Label: capital(n), Value: q.Get(n)})
 	}
 	seen, age := s.countedFor(v, e)
 	view.Verdict, view.Grid = append(append(s.overrideSays(v, e.over), e.unheardSays(v, age)...), e.verdict(seen, age)...), s.whyGrid(v, e, seen, age)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,7 +25,7 @@ var worlds = map[string]func(*testing.T) http.Handler{
 	},
 	"blind": func(t *testing.T) http.Handler { return without(t, func(c *web.Config) { c.History = blind{} }) },
 	"lost": func(t *testing.T) http.Handler {
-		return without(t, func(c *web.Config) { c.Records = unread{c.Records} })
+		return without(t, func(c *web.Config) { c.Records, c.History = unread{}, unstored{c.History} })
 	},
 	"fresh": func(t *testing.T) http.Handler { return newFresh(t, nil) },
 	"first": func(t *testing.T) http.Handler { return newFresh(t, firstPolicy) },
@@ -81,4 +82,106 @@ func newFresh(t *testing.T, files rlc.Files) http.Handler {
 	f := &fixture{db: db, history: map[string]rlc.History{}, files: files, commit: rlc.Commit{Hash: "9f2c1ab0d3e4f5061728394a5b6c7d8e9f001122", Version: rlc.Version{Number: 1}, Time: now}}
 	f.desired = quotafile.Parse(files, policies.Builtin().Check)
 	return f.handler(t)
+}
+
+// unread are records that cannot be reached.
+type unread struct{}
+
+func (unread) RunByID(context.Context, string) (_ rlc.Run, err error) {
+	err = errLost
+	return
+}
+func (unread) Runs(context.Context, rlc.Page) (_ []rlc.Run, _ int, err error) {
+	err = errLost
+	return
+}
+func (unread) RunTotals(context.Context, string, rlc.RunFilter) (_ rlc.RunTotals, err error) {
+	err = errLost
+	return
+}
+func (unread) RunServices(context.Context, string, rlc.RunFilter, rlc.Page) (_ []rlc.RunService, err error) {
+	err = errLost
+	return
+}
+func (unread) RunQuotas(context.Context, string, rlc.RunFilter, rlc.Page) (_ []rlc.Change, _ int, err error) {
+	err = errLost
+	return
+}
+func (unread) LatestChanges(context.Context, string) (_ []rlc.Change, err error) {
+	err = errLost
+	return
+}
+func (unread) LatestChange(context.Context, string, string, rlc.Key) (_ rlc.Change, err error) {
+	err = errLost
+	return
+}
+func (unread) WithEpisodes(context.Context, []rlc.Change) (_ []rlc.Change, err error) {
+	err = errLost
+	return
+}
+func (unread) ChangeLog(context.Context, string, string, rlc.Key, rlc.Page) (_ []rlc.Change, _ int, err error) {
+	err = errLost
+	return
+}
+func (unread) Proposals(context.Context, rlc.ProposalState, string, rlc.Page) (_ []rlc.Proposal, _ int, err error) {
+	err = errLost
+	return
+}
+func (unread) ProposalsBy(context.Context, rlc.ProposalFilter, rlc.Page) (_ []rlc.Proposal, _ int, err error) {
+	err = errLost
+	return
+}
+func (unread) ProposalByID(context.Context, string) (_ rlc.Proposal, err error) {
+	err = errLost
+	return
+}
+func (unread) Verdicts(context.Context, string) (_ []rlc.Verdict, err error) {
+	err = errLost
+	return
+}
+func (unread) Summary(context.Context, string) (_ rlc.ServiceSummary, err error) {
+	err = errLost
+	return
+}
+func (unread) Summaries(context.Context, rlc.ServiceFilter, rlc.Page) (_ []rlc.ServiceSummary, _ int, err error) {
+	err = errLost
+	return
+}
+func (unread) OverrideLog(context.Context, rlc.Page) (_ []rlc.Override, _ int, err error) {
+	err = errLost
+	return
+}
+func (unread) Scores(context.Context, time.Time) (_ []rlc.Score, err error) {
+	err = errLost
+	return
+}
+
+var errLost = fmt.Errorf("%w: connect: connection refused", rlc.ErrUnavailable)
+
+// unstored is history whose stored part is away with the records.
+type unstored struct{ web.History }
+
+func (unstored) Stored(context.Context, string, string, rlc.Key, time.Time, time.Time) (rlc.History, error) {
+	return rlc.History{}, errLost
+}
+
+func (unstored) StoredEach(context.Context, string, []string, time.Time, time.Time, func(string, rlc.History) error) error {
+	return errLost
+}
+
+// With the records away those pages are there that read none of them, and say that the
+// records are away; the others say what goes on all the same, and offer to try again.
+func TestWithTheRecordsAwayPagesThatReadNoneOfThemAreThere(t *testing.T) {
+	h := worlds["lost"](t)
+	for _, path := range []string{"/emergency", "/settings", "/services/checkout/policy", "/services/checkout/export", "/import", "/loop", "/services/ledger/onboard", "/find?q=check"} {
+		holds(t, h, path, "The records cannot be reached.", "Limits in force stay as they are")
+	}
+	holds(t, h, "/emergency", "what is over is not listed")
+	for _, path := range []string{"/", "/services", "/services/checkout", "/proposals", "/runs"} {
+		w := get(h, path)
+		page := w.Body.String()
+		if w.Code != 503 || !strings.Contains(page, "Limits in force stay as they are, and overrides work.") || !strings.Contains(page, `<a class="btn" href="`+path+`">Try again</a>`) || !strings.Contains(page, `href="/emergency"`) {
+			t.Errorf("%s: %d %s", path, w.Code, page)
+		}
+	}
 }

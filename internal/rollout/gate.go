@@ -92,7 +92,7 @@ func Gate(f Facts, r Rules) []Check {
 		},
 	}
 	if !shadow.OK {
-		checks[1].Fix = "wait until " + f.Since.Add(r.MinShadow).UTC().Format("2006-01-02 15:04 UTC")
+		checks[1].Fix = "wait another " + inDays(math.Ceil(10*(r.MinShadow.Hours()/24-days))/10)
 		if f.Since.IsZero() {
 			checks[1].Fix = "merge the bucket in shadow first"
 		}

@@ -42,7 +42,7 @@ type Choice struct {
 }
 
 // Field is a name and a value that a form carries along.
-type Field struct{ Name, Value string }
+type Field struct{ Name, Label, Value string }
 
 // Banner is a message above the page. Level is good, warn, bad or note.
 type Banner struct {
@@ -547,6 +547,7 @@ type Fault struct {
 	Title  string
 	Detail string
 	SignIn string
+	Again  string // the same page again; "" where asking again may not help
 }
 
 // following is what follows a word: after a space, unless it begins with a mark that
