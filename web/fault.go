@@ -150,10 +150,28 @@ func (s *server) fail(v *visit, err error) {
 	if f.status == http.StatusServiceUnavailable && v.r.Method == http.MethodGet {
 		view.Again = v.r.URL.RequestURI()
 	}
+	if f.status == http.StatusServiceUnavailable || f.status == http.StatusUnauthorized {
+		view.Resend = v.resend()
+	}
 	frame := s.bareFrame(v, view.Title)
 	if err := s.render(v, f.status, ui.FaultPage(frame, view)); err != nil {
 		s.Log.Error("render an error", "err", err)
 	}
+}
+
+// resend are the fields of a form that was refused before anybody looked at it, so that
+// it can be sent again when somebody has signed in or the server answers: nobody types
+// anything twice. A form that another site sent is not kept: it is not the person's own.
+func (v *visit) resend() (fields []ui.Field) {
+	if v.r.Method != http.MethodPost || v.r.Header.Get("Sec-Fetch-Site") != "same-origin" || form(v) != nil {
+		return nil
+	}
+	for name, values := range sortedMap(v.r.PostForm) {
+		for _, value := range values {
+			fields = append(fields, ui.Field{Name: name, Value: value})
+		}
+	}
+	return fields
 }
 
 func title(f fault) string {

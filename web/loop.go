@@ -124,7 +124,7 @@ func (s *server) loop(v *visit) error {
 		view.Empty = &ui.Empty{Title: "No controller is configured", Reason: "Buckets with algorithm drop_ratio are held by a loop of enforcers, aggregators and a controller. rlc serve shows what the controller knows once it is told where that is.", Query: "loop:\n  controller: http://127.0.0.1:8086/v1/loop", Fix: ui.Link{Text: "Add it to the configuration of rlc serve, and start it anew."}}
 	case err != nil:
 		view.Verdict = []ui.Part{{Text: "What the loop does is unknown. "}, {Text: "Enforcers go on by themselves: their zones hold the last share of each limit."}}
-		view.Empty = &ui.Empty{Title: "The controller does not answer", Reason: plain(err) + ".", Fix: ui.Link{Text: "See whether enforcer controller runs, and whether loop.controller names its --http address."}}
+		view.Empty = &ui.Empty{Title: "The controller does not answer", Reason: capital(plain(err)) + ".", Fix: ui.Link{Text: "See whether enforcer controller runs, and whether loop.controller names its --http address."}}
 	default:
 		s.loopView(v, &view, &state, page)
 	}

@@ -67,7 +67,7 @@ func (s *server) promotion(v *visit) error {
 	view.Zones = strings.Join(slices.Sorted(maps.Keys(zones)), ", ")
 	missing := 0
 	for _, c := range checks {
-		view.Checks = append(view.Checks, ui.CheckRow{OK: c.OK, Text: capital(c.Text), Found: c.Found, Fix: c.Fix})
+		view.Checks = append(view.Checks, ui.CheckRow{OK: c.OK, Text: capital(c.Text), Found: c.Found, Fix: capital(c.Fix)})
 		if !c.OK {
 			missing++
 		}

@@ -248,7 +248,7 @@ func proposalVerdict(p rlc.Proposal, changes []rlc.Change, old, neu float64, kno
 	}{{up, "rises", "rise"}, {down, "falls", "fall"}, {fresh, "is new", "are new"}} {
 		switch {
 		case m.n == 1:
-			does = append(does, "one "+m.one)
+			does = append(does, "1 "+m.one)
 		case m.n > 1:
 			does = append(does, count(float64(m.n))+" "+m.many)
 		}

@@ -190,10 +190,6 @@ func (s *server) serve(route route) http.Handler {
 		s.settle(ctx)
 		v := &visit{w: w, r: r, who: s.identify(r)}
 		s.prefer(v)
-		if err := s.admit(v, route); err != nil {
-			s.fail(v, err)
-			return
-		}
 		limit := int64(64 << 10)
 		if strings.HasPrefix(route.path, "/api/") || strings.HasPrefix(route.path, "/hooks/") {
 			limit = 1 << 20
@@ -203,6 +199,10 @@ func (s *server) serve(route route) http.Handler {
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, limit)
 		v.r = r
+		if err := s.admit(v, route); err != nil {
+			s.fail(v, err)
+			return
+		}
 		if r.Context().Value(unreadable{}) != nil {
 			s.fail(v, invalid("The address cannot be read: after the ? a %% stands before two hexadecimal digits, and a semicolon is written %%3B."))
 			return

@@ -372,7 +372,7 @@ func noLive(name string, sh *shadowed) *ui.Empty {
 		Query: virtualQuery(name), Fix: ui.Link{Text: "Quotas of " + name, URL: serviceURL(name)},
 	}
 	if sh.liveErr != nil {
-		e.Title, e.Reason = "The live counters cannot be read", plain(sh.liveErr)+"."
+		e.Title, e.Reason = "The live counters cannot be read", capital(plain(sh.liveErr))+"."
 	}
 	return e
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -163,15 +164,42 @@ func (a *App) SetOverride(ctx context.Context, o rlc.Override, actor string) (rl
 		return o, err
 	}
 	o = begun(o, "override-"+id, actor)
-	return o, a.act(ctx, actor, "override.set", func() (act, error) {
+	stands := errors.New("it stands already")
+	err = a.act(ctx, actor, "override.set", func() (act, error) {
 		if err := a.knownOverride(o); err != nil {
 			return act{}, err
 		}
 		a.emergency.mu.Lock()
 		all, _ := a.emergency.all()
 		a.emergency.mu.Unlock()
+		for _, x := range all {
+			if repeats(o, x) {
+				o = x
+				return act{}, stands
+			}
+		}
 		return setting(o), fits(o, all, o.From)
 	})
+	if errors.Is(err, stands) {
+		err = nil
+	}
+	return o, err
+}
+
+// soonAgain is within what time the same override by the same person is a form that
+// was sent twice, or a command that was tried again, and not another override.
+const soonAgain = time.Minute
+
+// repeats reports whether an override that is to be set is one that stands, sent again.
+func repeats(o, x rlc.Override) bool {
+	if !x.Stands(o.From) || o.From.Sub(x.From) >= soonAgain || o.Until.Sub(o.From) != x.Until.Sub(x.From) {
+		return false
+	}
+	x.ID, x.From, x.Until = o.ID, o.From, o.Until
+	if len(o.Match)+len(x.Match) == 0 {
+		o.Match, x.Match = nil, nil // none and empty are the same
+	}
+	return reflect.DeepEqual(o, x)
 }
 
 // CheckOverride makes the checks of SetOverride without setting anything, but

@@ -335,3 +335,45 @@ func TestAnOverrideBecomesACapInThePersonsNameAndItsWindowIsLeftOut(t *testing.T
 		}
 	}
 }
+
+// A form that is sent twice, at once or one after the other, sets one override; what
+// differs in anything that a person says is another.
+func TestAnOverrideThatIsSentTwiceIsOne(t *testing.T) {
+	t.Parallel()
+	a := open(t, t.TempDir(), twoServices(), nil)
+	set := func(actor string, change func(*rlc.Override)) string {
+		o := block(time.Hour)
+		if change != nil {
+			change(&o)
+		}
+		o, err := a.SetOverride(t.Context(), o, actor)
+		if err != nil {
+			t.Error(err)
+		}
+		return o.ID
+	}
+	ids := make([]string, 4)
+	var wait sync.WaitGroup
+	for i := range ids {
+		wait.Go(func() { ids[i] = set("ana", nil) })
+	}
+	wait.Wait()
+	if ids = append(ids, set("ana", nil)); len(slices.Compact(ids)) != 1 || len(a.Overrides()) != 1 {
+		t.Errorf("sent five times: %q, %d stand", ids, len(a.Overrides()))
+	}
+	others := []string{ids[0], set("bob", nil),
+		set("ana", func(o *rlc.Override) { o.Reason = "INC-2" }),
+		set("ana", func(o *rlc.Override) { o.Until = o.Until.Add(time.Minute) }),
+		set("ana", func(o *rlc.Override) { o.Match = nil }),
+	}
+	slices.Sort(others)
+	if len(slices.Compact(others)) != 5 || len(a.Overrides()) != 5 {
+		t.Errorf("what differs: %q, %d stand", others, len(a.Overrides()))
+	}
+	if _, err := a.EndOverride(t.Context(), ids[0], "ana"); err != nil {
+		t.Fatal(err)
+	}
+	if set("ana", nil) == ids[0] {
+		t.Error("one that was ended is set again under its old name")
+	}
+}

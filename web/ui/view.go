@@ -547,7 +547,8 @@ type Fault struct {
 	Title  string
 	Detail string
 	SignIn string
-	Again  string // the same page again; "" where asking again may not help
+	Resend []Field // a form that can be sent again as it was; nil for none
+	Again  string  // the same page again; "" where asking again may not help
 }
 
 // following is what follows a word: after a space, unless it begins with a mark that
