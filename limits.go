@@ -79,9 +79,9 @@ func (w WindowLimit) Valid() error {
 	case (w.Per == "") == (w.Length == 0) || w.Per != "" && span == 0:
 		return fmt.Errorf("%w: a window is either a unit or a length", ErrInvalid)
 	case span < time.Millisecond || span > MaxWindow || span%time.Microsecond != 0:
-		return fmt.Errorf("%w: a window of %s is outside 1ms to %s", ErrInvalid, span, MaxWindow)
+		return fmt.Errorf("%w: a window of %s is outside 1ms to %s", ErrInvalid, DurationText(span), DurationText(MaxWindow))
 	case w.Reset < 0 || w.Reset >= 24*time.Hour || w.Reset%time.Minute != 0:
-		return fmt.Errorf("%w: a reset at %s is no time of day", ErrInvalid, w.Reset)
+		return fmt.Errorf("%w: a reset at %s is no time of day", ErrInvalid, DurationText(w.Reset))
 	}
 	return nil
 }

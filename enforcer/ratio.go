@@ -203,7 +203,7 @@ func (e *Enforcer) loopNote() string {
 	case !s.Talking:
 		return fmt.Sprintf("nothing was heard of the loop yet: %d of its buckets are token buckets here", s.Buckets)
 	case s.Silent > loopSilent:
-		return fmt.Sprintf("the loop is silent for %v: %d of its buckets are held to this enforcer's own share", s.Silent.Round(time.Second), s.Local)
+		return fmt.Sprintf("the loop is silent for %s: %d of its buckets are held to this enforcer's own share", rlc.DurationText(s.Silent.Round(time.Second)), s.Local)
 	default:
 		return ""
 	}

@@ -150,7 +150,7 @@ func (f *remote) converse(ctx context.Context, service string, do func(conversat
 		f.hangUp()
 		return fmt.Errorf("%w: %w", ctx.Err(), err)
 	case within.Err() != nil:
-		own = &failure{text: fmt.Sprintf("%s: no whole answer within %s", f.addr, f.cfg.Timeout), cause: within.Err()}
+		own = &failure{text: fmt.Sprintf("%s: no whole answer within %s", f.addr, rlc.DurationText(f.cfg.Timeout)), cause: within.Err()}
 		err = own
 	case !errors.As(err, &own):
 		return err

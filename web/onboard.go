@@ -81,7 +81,7 @@ func (s *server) look(v *visit, name string) (Sighting, error) {
 	case err == nil || errors.Is(err, rlc.ErrNotFound) || errors.Is(err, rlc.ErrConflict) || v.ctx().Err() != nil:
 		return seen, err
 	case ctx.Err() != nil:
-		return seen, fault{status: http.StatusServiceUnavailable, title: "Too much history for a page", detail: "What " + name + " sends could not be looked at within " + lookPatience.String() + ". rlc init --from-prometheus has no such limit, nor have runs: a policy.yaml written by hand gets its limits from the next one."}
+		return seen, fault{status: http.StatusServiceUnavailable, title: "Too much history for a page", detail: "What " + name + " sends could not be looked at within " + rlc.DurationText(lookPatience) + ". rlc init --from-prometheus has no such limit, nor have runs: a policy.yaml written by hand gets its limits from the next one."}
 	}
 	return seen, fault{status: http.StatusServiceUnavailable, title: "History cannot be read", detail: "Nothing can be suggested for " + name + ": " + plain(err) + "."}
 }

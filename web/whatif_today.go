@@ -22,7 +22,7 @@ func today(r *row, h rlc.History, asked rlc.Limit) ([]ui.Part, error) {
 		if err != nil {
 			return nil, err
 		}
-		b, name = backtest.FromHistoryCounted(h, limit), count(float64(w.Requests))+" a "+cmp.Or(w.Per, w.Length.String())
+		b, name = backtest.FromHistoryCounted(h, limit), count(float64(w.Requests))+" a "+cmp.Or(w.Per, rlc.DurationText(w.Length))
 	case force != nil && (force.Limit != asked || force.Hours != nil || len(force.Windows) > 0):
 		b, name = backtest.FromTimed(h, force.Limit, force.Timed), timedText(&force.Limit, force.Timed)
 	default:

@@ -62,7 +62,7 @@ func control(ctx context.Context, args []string, env func(string) string, stdout
 	case source.Dir != "" && source.Redis != "":
 		return t.invalid("--config-dir and --redis exclude each other")
 	case release < 0:
-		return t.invalid("--release-after %s is negative", release)
+		return t.invalid("--release-after %s is negative", rlc.DurationText(release))
 	}
 	if err := checkPlace(t.name, "", t.region, ""); err != nil {
 		return err

@@ -173,7 +173,7 @@ func (s *settings) check() error {
 	case s.redis == "" && (s.redisPrefix != "" || s.redisCA != ""):
 		return invalid("--redis-prefix and --redis-ca belong to --redis")
 	case s.redisTimeout < time.Millisecond || s.redisTimeout > time.Second:
-		return invalid("--redis-timeout %s is outside 1ms to 1s", s.redisTimeout)
+		return invalid("--redis-timeout %s is outside 1ms to 1s", rlc.DurationText(s.redisTimeout))
 	case s.peers < 0 || s.maxKeys < 1:
 		return invalid("--peers %d, --max-keys %d: want 0 or more, and 1 or more", s.peers, s.maxKeys)
 	case s.strict && s.localCounters:

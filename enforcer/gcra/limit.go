@@ -160,7 +160,7 @@ func (l *Limit) String() string {
 	if l.length == 0 {
 		return fmt.Sprintf("%s %g/s burst %d", l.kind, float64(l.rate)/micro, l.burst/micro)
 	}
-	return fmt.Sprintf("%s %d in %s", l.kind, l.burst/micro, time.Duration(l.length)*time.Microsecond)
+	return fmt.Sprintf("%s %d in %s", l.kind, l.burst/micro, rlc.DurationText(time.Duration(l.length)*time.Microsecond))
 }
 
 // gridEnd is the first multiple of length after now.

@@ -437,7 +437,7 @@ func TestOnlyWhatCountsIsCompiled(t *testing.T) {
 		}
 	}
 	l, err := gcra.CompileWindow(rlc.FixedWindow, good)
-	if got := fmt.Sprint(&l); err != nil || got != "fixed_window 1 in 24h0m0s" {
+	if got := fmt.Sprint(&l); err != nil || got != "fixed_window 1 in 1d" {
 		t.Errorf("%s, %v", got, err)
 	}
 }

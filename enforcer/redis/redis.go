@@ -108,7 +108,7 @@ func newCounter(c Config, clock string) (*Counter, error) {
 		}
 	}
 	if c.LeaseTTL < c.LeaseFor {
-		return nil, fmt.Errorf("%w: a lease must live at least %s, for which it is meant to last; got %s", rlc.ErrInvalid, c.LeaseFor, c.LeaseTTL)
+		return nil, fmt.Errorf("%w: a lease must live at least %s, for which it is meant to last; got %s", rlc.ErrInvalid, rlc.DurationText(c.LeaseFor), rlc.DurationText(c.LeaseTTL))
 	}
 	if c.InFlight <= 0 {
 		c.InFlight = 512

@@ -40,13 +40,13 @@ func ReadCSV(r io.Reader) (step time.Duration, start time.Time, values []float64
 	step = commonStep(rows)
 	for i, row := range rows[1:] {
 		if d := row.at.Sub(rows[i].at); d%step != 0 {
-			return 0, time.Time{}, nil, badLine(row.line, "%s is %s after the line before it, which is no multiple of the step %s; resample the series to a regular grid", row.at.Format(time.RFC3339Nano), d, step)
+			return 0, time.Time{}, nil, badLine(row.line, "%s is %s after the line before it, which is no multiple of the step %s; resample the series to a regular grid", row.at.Format(time.RFC3339Nano), rlc.DurationText(d), rlc.DurationText(step))
 		}
 	}
 	start = rows[0].at
 	n := rows[len(rows)-1].at.Sub(start)/step + 1
 	if n > maxSteps {
-		return 0, time.Time{}, nil, fmt.Errorf("%w: %d steps of %s between the first and the last line, more than %d; split the series", rlc.ErrInvalid, n, step, maxSteps)
+		return 0, time.Time{}, nil, fmt.Errorf("%w: %d steps of %s between the first and the last line, more than %d; split the series", rlc.ErrInvalid, n, rlc.DurationText(step), maxSteps)
 	}
 	values = slices.Repeat([]float64{math.NaN()}, int(n))
 	for _, row := range rows {

@@ -48,7 +48,7 @@ func TestReadCSVNamesTheLineAndTheFix(t *testing.T) {
 		"absurd":            {head + "2026-03-02T00:02:00Z,1e12\n", "line 4: rps 1e12 is above 100,000,000,000; check its unit"},
 		"unsorted":          {head + "2026-03-01T00:02:00Z,1\n", "line 4: 2026-03-01T00:02:00Z comes before the line above it; sort"},
 		"duplicate":         {head + "2026-03-02T01:01:00+01:00,1\n", "line 4: 2026-03-02T00:01:00Z is already on line 3; keep one"},
-		"off the grid":      {head + "2026-03-02T00:02:00Z,1\n2026-03-02T00:02:30Z,1\n", "line 5: 2026-03-02T00:02:30Z is 30s after the line before it, which is no multiple of the step 1m0s; resample"},
+		"off the grid":      {head + "2026-03-02T00:02:00Z,1\n2026-03-02T00:02:30Z,1\n", "line 5: 2026-03-02T00:02:30Z is 30s after the line before it, which is no multiple of the step 1m; resample"},
 		"years apart":       {head + "2126-03-02T00:00:00Z,1\n", "more than 10000000; split the series"},
 		"before 1970":       {"timestamp_rfc3339,rps\n0001-01-01T00:00:00Z,1\n", "line 2: 0001-01-01T00:00:00Z is outside of the years 1970 to 2199"},
 		"after 2199":        {head + "9999-12-31T00:00:00Z,1\n", "line 4: 9999-12-31T00:00:00Z is outside of the years 1970 to 2199"},

@@ -37,7 +37,7 @@ func (c Choice) Valid() error {
 	case !slices.Contains(Stats(), c.Stat):
 		return fmt.Errorf("%w: stat %q is none of %v", rlc.ErrInvalid, c.Stat, Stats())
 	case c.Window < 0:
-		return fmt.Errorf("%w: a window of %s", rlc.ErrInvalid, c.Window)
+		return fmt.Errorf("%w: a window of %s", rlc.ErrInvalid, rlc.DurationText(c.Window))
 	case !(c.Headroom >= 0 && c.Headroom <= 10):
 		return fmt.Errorf("%w: headroom %s is outside 0 to 10", rlc.ErrInvalid, rlc.Number(c.Headroom))
 	case !(c.Floor >= 0 && c.Floor <= rlc.MaxRate):

@@ -67,7 +67,7 @@ func (k Key) Env() string { return envName(k.Name) }
 func (k Key) Form() string {
 	switch k.field(&Server{}).(type) {
 	case *time.Duration:
-		return fmt.Sprintf("duration, %s to %s", span(k.min), span(k.max))
+		return fmt.Sprintf("duration, %s to %s", rlc.DurationText(k.min), rlc.DurationText(k.max))
 	case *int:
 		return "whole number"
 	case *bool:
@@ -115,7 +115,7 @@ func (k Key) complete(c *Server) error {
 		return absolute(&c.Data)
 	}
 	if d, ok := k.field(c).(*time.Duration); ok && (*d < k.min || *d > k.max) {
-		return fmt.Errorf("%s is outside %s to %s", span(*d), span(k.min), span(k.max))
+		return fmt.Errorf("%s is outside %s to %s", rlc.DurationText(*d), rlc.DurationText(k.min), rlc.DurationText(k.max))
 	}
 	return nil
 }
@@ -158,7 +158,7 @@ func (k Key) set(c *Server, text string) error {
 			return err
 		}
 		if d == 0 {
-			return fmt.Errorf("%q is outside %s to %s", text, span(k.min), span(k.max))
+			return fmt.Errorf("%q is outside %s to %s", text, rlc.DurationText(k.min), rlc.DurationText(k.max))
 		}
 		*f = d
 	}
@@ -175,17 +175,4 @@ func duration(text string) (time.Duration, error) {
 		return 0, fmt.Errorf("%q: want a duration with its unit, such as 30s, 15m, 12h, 40d or 2w", text)
 	}
 	return d, nil
-}
-
-// span writes a duration as people do: 40d, 12h, 30m, 2m30s.
-func span(d time.Duration) string {
-	switch {
-	case d > 0 && d%(24*time.Hour) == 0:
-		return strconv.FormatInt(int64(d/(24*time.Hour)), 10) + "d"
-	case d >= time.Hour && d%time.Hour == 0:
-		return strconv.FormatInt(int64(d/time.Hour), 10) + "h"
-	case d >= time.Minute && d%time.Minute == 0:
-		return strconv.FormatInt(int64(d/time.Minute), 10) + "m"
-	}
-	return d.String()
 }

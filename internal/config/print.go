@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/openrlc/rlc"
 )
 
 // show is the key's effective value in c for people.
@@ -27,7 +29,7 @@ func (k Key) show(c *Server) string {
 		}
 		return strings.Join(slices.Sorted(maps.Keys(*f)), ", ") + " (values are not shown)"
 	case *time.Duration:
-		return span(*f)
+		return rlc.DurationText(*f)
 	case *Secret:
 		// A file's DSN is no secret, and worth seeing.
 		if k.Name == "store.dsn" && strings.HasPrefix(f.value, "sqlite:") {
@@ -103,7 +105,7 @@ func Markdown() string {
 		}
 		means := k.Means + " " + k.Consequence
 		if form := k.Form(); strings.HasPrefix(form, "duration") {
-			means += " From " + span(k.min) + " to " + span(k.max) + "."
+			means += " From " + rlc.DurationText(k.min) + " to " + rlc.DurationText(k.max) + "."
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, def, strings.ReplaceAll(means, "|", "\\|"))
 	}

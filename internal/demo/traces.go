@@ -9,6 +9,8 @@ import (
 	"math"
 	"strconv"
 	"time"
+
+	"github.com/openrlc/rlc"
 )
 
 //go:embed traces/*.csv.gz
@@ -78,7 +80,7 @@ func parseTrace(r io.Reader) (*trace, error) {
 			tr.start = at
 		case 1:
 			if tr.step = at.Sub(tr.start); tr.step < time.Minute || day%tr.step != 0 {
-				return nil, fmt.Errorf("a step of %s", tr.step)
+				return nil, fmt.Errorf("a step of %s", rlc.DurationText(tr.step))
 			}
 		}
 		for n > 0 && time.Duration(len(tr.rates))*tr.step < at.Sub(tr.start) {

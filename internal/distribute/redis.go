@@ -113,7 +113,7 @@ func NewRedis(c RedisConfig) (*Redis, error) {
 		}
 	}
 	if c.AckTTL <= c.Repeat {
-		return nil, fmt.Errorf("%w: acknowledgements must live longer than %s, after which they are renewed; got %s", rlc.ErrInvalid, c.Repeat, c.AckTTL)
+		return nil, fmt.Errorf("%w: acknowledgements must live longer than %s, after which they are renewed; got %s", rlc.ErrInvalid, rlc.DurationText(c.Repeat), rlc.DurationText(c.AckTTL))
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

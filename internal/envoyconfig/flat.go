@@ -222,7 +222,7 @@ func (x *exporter) counted(f *flat, all []unit) (n int64, u unit, ok bool) {
 				return w.Requests, u, true
 			}
 		}
-		x.lose("window", "bucket %s: a window of %s has no unit; left out", f.bucket.Name, w.Span())
+		x.lose("window", "bucket %s: a window of %s has no unit; left out", f.bucket.Name, rlc.DurationText(w.Span()))
 		return 0, unit{}, false
 	}
 	n, u, off := fit(float64(f.limit.Rate), all)

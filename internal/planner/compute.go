@@ -80,7 +80,7 @@ type found struct {
 // compute looks at every service of the run and fills in run's counts and
 // detail. An error means that nothing was computed.
 func (p *Planner) compute(ctx context.Context, run *rlc.Run, h *head, progress func(int, int, string)) (*findings, error) {
-	limited, cancel := context.WithTimeoutCause(ctx, p.cfg.Deadline, fmt.Errorf("the run's deadline of %s has passed", p.cfg.Deadline))
+	limited, cancel := context.WithTimeoutCause(ctx, p.cfg.Deadline, fmt.Errorf("the run's deadline of %s has passed", rlc.DurationText(p.cfg.Deadline)))
 	defer cancel()
 	was, err := p.earlier(limited, run)
 	if err != nil {

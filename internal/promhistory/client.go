@@ -261,7 +261,7 @@ func (c *client) cause(outer context.Context, err error) error {
 		}
 		return err
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%w: %s", ErrTimeout, c.timeout)
+		return fmt.Errorf("%w: %s", ErrTimeout, rlc.DurationText(c.timeout))
 	case errors.As(err, &dns), errors.As(err, &op) && op.Op == "dial":
 		return fmt.Errorf("%w: %s: %w", ErrUnreachable, c.base.Host, inner(err))
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &op):

@@ -316,13 +316,13 @@ func (d *diagnosis) interval(ctx context.Context) bool {
 		switch {
 		case !ok:
 		case s.window > 0 && every > most:
-			d.say("interval", Fail, fmt.Sprintf("take the rate over %s at least", 4*every), "%s has a sample every %s: a rate over %s finds two of them by luck", s.metric, every, s.window)
+			d.say("interval", Fail, fmt.Sprintf("take the rate over %s at least", rlc.DurationText(4*every)), "%s has a sample every %s: a rate over %s finds two of them by luck", s.metric, rlc.DurationText(every), rlc.DurationText(s.window))
 		case every > most:
-			d.say("interval", Fail, fmt.Sprintf("set the profile's step to %s, or record more often", every), "%s has a sample every %s, the profile's step is %s: %.0f %% of the steps would be gaps", s.metric, every, d.step, 100*(1-float64(d.step)/float64(every)))
+			d.say("interval", Fail, fmt.Sprintf("set the profile's step to %s, or record more often", rlc.DurationText(every)), "%s has a sample every %s, the profile's step is %s: %.0f %% of the steps would be gaps", s.metric, rlc.DurationText(every), rlc.DurationText(d.step), 100*(1-float64(d.step)/float64(every)))
 		case s.window > d.step:
-			d.say("interval", Warn, "", "%s is averaged over %s, more than the step of %s: short peaks look smaller", s.metric, s.window, d.step)
+			d.say("interval", Warn, "", "%s is averaged over %s, more than the step of %s: short peaks look smaller", s.metric, rlc.DurationText(s.window), rlc.DurationText(d.step))
 		default:
-			d.say("interval", OK, "", "%s has a sample every %s, the step is %s", s.metric, every, d.step)
+			d.say("interval", OK, "", "%s has a sample every %s, the step is %s", s.metric, rlc.DurationText(every), rlc.DurationText(d.step))
 		}
 	}
 	return true
@@ -358,7 +358,7 @@ func (d *diagnosis) retention(ctx context.Context) bool {
 		// "15d", "15d or 10GiB" or a size alone.
 		text, _, _ := strings.Cut(info.StorageRetention, " ")
 		if kept, err := model.ParseDuration(text); err == nil && kept > 0 && time.Duration(kept) < want {
-			d.say("retention", Fail, fmt.Sprintf("keep %s (--storage.tsdb.retention.time), or read a long-term store", model.Duration(want)), "the server keeps %s, policies look back %s", kept, model.Duration(want))
+			d.say("retention", Fail, fmt.Sprintf("keep %s (--storage.tsdb.retention.time), or read a long-term store", rlc.DurationText(want)), "the server keeps %s, policies look back %s", rlc.DurationText(time.Duration(kept)), rlc.DurationText(want))
 			return true
 		}
 	}
@@ -373,9 +373,9 @@ func (d *diagnosis) retention(ctx context.Context) bool {
 				continue
 			}
 			if back == want {
-				d.say("retention", OK, "", "there is data of %s ago", model.Duration(back))
+				d.say("retention", OK, "", "there is data of %s ago", rlc.DurationText(back))
 			} else {
-				d.say("retention", Warn, "wait, or add a source that reaches further back", "there is data of %s ago, and none of %s ago", model.Duration(back), model.Duration(want))
+				d.say("retention", Warn, "wait, or add a source that reaches further back", "there is data of %s ago, and none of %s ago", rlc.DurationText(back), rlc.DurationText(want))
 			}
 			return true
 		}

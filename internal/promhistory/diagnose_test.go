@@ -42,7 +42,7 @@ func TestAHealthySourceGivesNothingToDo(t *testing.T) {
 	got := w.diagnose(service(callers()), profile(), 9*day)
 	for check, want := range map[string]string{
 		"reach": "answers", "metric": "2 label sets", "cardinality": "2 label sets", "labels": "every label set", "names": "100.0 %",
-		"interval": "a sample every 1m0s", "retention": "9d", "replicas": "no series", "rule": "cheapest",
+		"interval": "a sample every 1m", "retention": "9d", "replicas": "no series", "rule": "cheapest",
 		"bill": "at most 28 k samples in 10 range queries; one a day later 3 k in 1", // 2 × (9 days and 15:40 h of minutes)
 	} {
 		if f := got[check]; f.Level != OK || f.Fix != "" || !strings.Contains(f.Text, want) {
@@ -73,13 +73,13 @@ func TestTheIntervalIsThatOfTheSamplesASeriesHas(t *testing.T) {
 	}{
 		{"all are young", []promserver.LabelledSeries{
 			rates(replaced, now, always(1), "client", "a"), rates(replaced, now, always(1), "client", "b"),
-		}, OK, "a sample every 1m0s, the step is 1m0s"},
+		}, OK, "a sample every 1m, the step is 1m"},
 		{"most are gone or young", []promserver.LabelledSeries{
 			rates(now.Add(-day), now, always(1), "client", "a"),
 			rates(now.Add(-day), now.Add(-40*time.Minute), always(1), "client", "b", "method", "x"), rates(now.Add(-40*time.Minute), replaced, always(1), "client", "b", "method", "y"), rates(replaced, now, always(1), "client", "b"),
-		}, OK, "a sample every 1m0s"},
-		{"young and sparse", []promserver.LabelledSeries{rates(now.Add(-7*time.Minute), now, every(2), "client", "a")}, Fail, "a sample every 2m0s"},
-		{"old and sparse", []promserver.LabelledSeries{rates(now.Add(-day), now, every(2), "client", "a")}, Fail, "a sample every 2m0s, the profile's step is 1m0s: 50 % of the steps would be gaps"},
+		}, OK, "a sample every 1m"},
+		{"young and sparse", []promserver.LabelledSeries{rates(now.Add(-7*time.Minute), now, every(2), "client", "a")}, Fail, "a sample every 2m"},
+		{"old and sparse", []promserver.LabelledSeries{rates(now.Add(-day), now, every(2), "client", "a")}, Fail, "a sample every 2m, the profile's step is 1m: 50 % of the steps would be gaps"},
 	} {
 		w := newWorld(t, nil)
 		w.fill(c.series...)
@@ -121,7 +121,7 @@ func TestWhatIsWrongWithASourceIsNamed(t *testing.T) {
 		{"no such service", named("other", service(callers())), profile(), "metric", Fail, "though the metric rate1m has 12 label sets"},
 		{"names do not join", s, profile(), "names", Fail, "15.4 % of the last hour's traffic leads to a bucket, want 99 %; of 11 label sets that do not, the worst are: {client=\"c10\", service=\"geo\"} 11/s"}, // 12 of 78
 		{"a label is not there", service(rlc.Bucket{Name: "b", Match: map[string]rlc.Pattern{"procedure": {Kind: rlc.Exact, Values: []string{"x"}}}}), profile(), "labels", Fail, "no label set has procedure (label method)"},
-		{"sparser than the step", service(callers()), with(`slow{service="${service}"}`), "interval", Fail, "a sample every 5m0s"},
+		{"sparser than the step", service(callers()), with(`slow{service="${service}"}`), "interval", Fail, "a sample every 5m"},
 		{"a window too short", service(callers()), with(`sum by (client) (rate(slow{service="${service}"}[5m])) or rate1m`), "interval", Fail, "by luck"},
 		{"young", service(callers()), profile(), "retention", Warn, "1d ago, and none of 9d ago"},
 		{"two replicas", service(callers()), with(rate), "replicas", Fail, "http_total comes 2 times"},

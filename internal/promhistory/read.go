@@ -58,7 +58,7 @@ func (r *Reader) Service(ctx context.Context, req rlc.HistoryRequest, yield func
 	case err == nil:
 		return nil
 	case ctx.Err() != nil && outer.Err() == nil:
-		return fmt.Errorf("read history of %s: it takes longer than the %s that a service has: %w", req.Service.Name, r.cfg.ServiceTimeout, err)
+		return fmt.Errorf("read history of %s: it takes longer than the %s that a service has: %w", req.Service.Name, rlc.DurationText(r.cfg.ServiceTimeout), err)
 	}
 	return fmt.Errorf("read history of %s: %w", req.Service.Name, err)
 }
@@ -171,7 +171,7 @@ func (r *Reader) prepare(ctx context.Context, req rlc.HistoryRequest) (*reading,
 	p, s := req.Profile, req.Service
 	step := p.Step
 	if step < time.Second || step > time.Hour || time.Hour%step != 0 {
-		return nil, fmt.Errorf("%w: profile %s: step %s does not divide an hour", rlc.ErrInvalid, p.Name, step)
+		return nil, fmt.Errorf("%w: profile %s: step %s does not divide an hour", rlc.ErrInvalid, p.Name, rlc.DurationText(step))
 	}
 	if len(p.Sources) == 0 {
 		return nil, fmt.Errorf("%w: profile %s names no source", rlc.ErrInvalid, p.Name)

@@ -18,7 +18,7 @@ func (rd *reading) judge() {
 		rd.problems = append(rd.problems, *rd.problem)
 	}
 	if skew := time.Duration(rd.r.http.skew.Load()); skew.Abs() > maxSkew {
-		rd.problems = append(rd.problems, rlc.HistoryProblem{Rule: "clock_skew", Detail: fmt.Sprintf("the history source's clock is off by %s", skew.Round(time.Second))})
+		rd.problems = append(rd.problems, rlc.HistoryProblem{Rule: "clock_skew", Detail: fmt.Sprintf("the history source's clock is off by %s", rlc.DurationText(skew.Round(time.Second)))})
 	}
 	for i := range rd.buckets {
 		b := &rd.buckets[i]

@@ -15,6 +15,8 @@ import (
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb"
+
+	"github.com/openrlc/rlc"
 )
 
 // Scrape gathers g every so often and stores its samples with the extra labels
@@ -23,7 +25,7 @@ import (
 // does not succeed is logged and shows as up 0.
 func (s *Server) Scrape(ctx context.Context, g prometheus.Gatherer, every time.Duration, extra map[string]string) error {
 	if every < time.Millisecond {
-		return fmt.Errorf("scrape every %s: %w", every, errPeriod)
+		return fmt.Errorf("scrape every %s: %w", rlc.DurationText(every), errPeriod)
 	}
 	target := newTarget(extra)
 	tick := time.NewTicker(every)
@@ -84,7 +86,7 @@ type Rule struct {
 // not evaluate is logged. It returns nil once ctx has ended.
 func (s *Server) Record(ctx context.Context, rules []Rule, every time.Duration) error {
 	if every < time.Millisecond {
-		return fmt.Errorf("record every %s: %w", every, errPeriod)
+		return fmt.Errorf("record every %s: %w", rlc.DurationText(every), errPeriod)
 	}
 	targets := make([]*target, len(rules))
 	for i, r := range rules {

@@ -146,7 +146,7 @@ func (p *Policy) ask(ctx context.Context, in rlc.Input, est rlc.Estimate) (strin
 	defer p.mu.Unlock()
 	if err != nil {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			err = fmt.Errorf("no answer within %s", p.timeout)
+			err = fmt.Errorf("no answer within %s", rlc.DurationText(p.timeout))
 		}
 		p.failed, p.last = p.failed+1, err
 		return "", fmt.Errorf("ask %s: %w", p.host, err)

@@ -83,7 +83,7 @@ func ReadTrace(dir fs.FS, name string, step time.Duration) (Trace, error) {
 	t.Start = rows[0].at
 	last := rows[len(rows)-1]
 	if last.at.Sub(t.Start)/step >= maxSteps {
-		return t, fmt.Errorf("%s:%d: %w: %s is more than %d steps of %s after the first row", file, last.line, rlc.ErrInvalid, last.at.Format(time.RFC3339), maxSteps, step)
+		return t, fmt.Errorf("%s:%d: %w: %s is more than %d steps of %s after the first row", file, last.line, rlc.ErrInvalid, last.at.Format(time.RFC3339), maxSteps, rlc.DurationText(step))
 	}
 	t.Values = make([]float64, int(last.at.Sub(t.Start)/step)+1)
 	for i := range t.Values {
@@ -94,7 +94,7 @@ func ReadTrace(dir fs.FS, name string, step time.Duration) (Trace, error) {
 		i := int(math.RoundToEven(float64(r.at.Sub(t.Start)) / float64(step)))
 		if i == at {
 			if lost++; 2*lost > len(rows) {
-				return t, fmt.Errorf("%s:%d: %w: most rows lie less than a step of %s apart", file, r.line, rlc.ErrInvalid, step)
+				return t, fmt.Errorf("%s:%d: %w: most rows lie less than a step of %s apart", file, r.line, rlc.ErrInvalid, rlc.DurationText(step))
 			}
 		}
 		if at = i; i < len(t.Values) {
