@@ -283,7 +283,7 @@ func (d *chartData) draw(v *visit, name string, highest float64, at time.Time, t
 		c.Proposed = "M0 " + coord(y(*d.Proposed)) + "H" + coord(wide)
 	}
 	if d.Capacity != nil {
-		c.Capacity = "M0 " + coord(y(*d.Capacity)) + "H" + coord(wide)
+		c.Capacity = "M0 " + coord(y(min(*d.Capacity, top))) + "H" + coord(wide)
 	}
 	c.Marks = d.flags(x)
 	grid := nice(top / 4)

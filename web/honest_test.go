@@ -110,7 +110,7 @@ func TestTheTabsOfAServiceStandAtOnePlace(t *testing.T) {
 func TestShadowDoesNotSayThatWhatWasDroppedWasAdmitted(t *testing.T) {
 	f := newFixture(t)
 	f.counts = []rlc.Count{{Service: "checkout", Bucket: "callers", Key: rlc.Key{"caller": "search"}, Offered: 1000, Drops: 300, VirtualDrops: 200}}
-	page := holds(t, f.handler(t), "/services/checkout", "dropped <b>300</b> requests", "Shadow would have dropped 200 requests", "of what was offered; it admitted them all.")
+	page := holds(t, f.handler(t), "/services/checkout", "callers / search</a> is in shadow, and an override or a cap dropped <b>300</b> requests", "Shadow would have dropped 200 requests", "of what was offered; it admitted them all.")
 	if strings.Contains(page, "all were admitted") {
 		t.Error("the dropped are said to be admitted")
 	}

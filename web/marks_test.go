@@ -1,17 +1,21 @@
 package web_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/policies"
+	"github.com/openrlc/rlc/quotafile"
 )
 
 type marked struct {
@@ -115,5 +119,34 @@ func TestAChartSaysWhatTheAddressAsksForInVain(t *testing.T) {
 	}
 	if page := get(h, pages["bucket"]+"?from=now-7d").Body.String(); strings.Contains(page, "the address asks") {
 		t.Error("a part that is there is called missing")
+	}
+}
+
+// A capacity far above what is offered does not press the traffic to the foot of the
+// chart: it is named above the drawing.
+func TestACapacityFarAboveTheTrafficLeavesTheTrafficReadable(t *testing.T) {
+	for capacity, far := range map[string]bool{"12000": false, "120000": true} {
+		f := newFixture(t)
+		f.files["services/checkout/policy.yaml"] = bytes.ReplaceAll(f.files["services/checkout/policy.yaml"], []byte("rate: 12000"), []byte("rate: "+capacity))
+		f.desired = quotafile.Parse(f.files, policies.Builtin().Check)
+		h := f.handler(t)
+		page := get(h, "/services/checkout").Body.String()
+		if strings.Contains(page, "The capacity, 120,000 req/s, lies above the drawing.") != far {
+			t.Errorf("capacity %s: far is %v", capacity, !far)
+		}
+		line := regexp.MustCompile(`class="m-cap" d="M0 ([0-9.]+)H[0-9]{3}`).FindStringSubmatch(page)
+		mean := regexp.MustCompile(`class="m-mean" d="([^"]{99,})"`).FindStringSubmatch(page)
+		if line == nil || mean == nil {
+			t.Fatalf("capacity %s: no line", capacity)
+		}
+		highest := 1e9
+		for _, m := range regexp.MustCompile(`[ML][0-9.]+ ([0-9.]+)`).FindAllStringSubmatch(mean[1], -1) {
+			y, _ := strconv.ParseFloat(m[1], 64)
+			highest = min(highest, y)
+		}
+		at, _ := strconv.ParseFloat(line[1], 64)
+		if at < 0 || at > 60 || far && highest > 150 {
+			t.Errorf("capacity %s is drawn at %g, the highest mean at %g", capacity, at, highest)
+		}
 	}
 }

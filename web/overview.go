@@ -309,7 +309,7 @@ func triageTasks(w waits) []ui.Task {
 		if i == most {
 			return append(out, ui.Task{Chip: chip, Title: leastOf(len(w.unjudged)) + plural(len(w.unjudged)-most, "more service", "more services"), Detail: "with episodes that nobody has judged", Action: ui.Link{Text: "List", URL: "/services?sort=virtual_drops&dir=desc"}})
 		}
-		out = append(out, ui.Task{Chip: chip, Title: r.Name, Detail: plural(r.Unjudged, "episode", "episodes") + " in the replay without a verdict: " + count(r.UnjudgedDrops) + " would-be drops that are traffic, or not", Action: ui.Link{Text: "Judge", URL: serviceURL(r.Name) + "/shadow"}})
+		out = append(out, ui.Task{Chip: chip, Title: r.Name, Detail: plural(r.Unjudged, "episode", "episodes") + " in replay, " + count(r.UnjudgedDrops) + " would-be drops: traffic, or not?", Action: ui.Link{Text: "Judge", URL: serviceURL(r.Name) + "/shadow"}})
 	}
 	return out
 }
@@ -433,7 +433,7 @@ func verdictOf(v *visit, last *rlc.Run, h home) []ui.Part {
 	}
 	switch {
 	case waiting == 1:
-		say(ui.Part{Text: "One proposal waits", URL: "/proposals?state=open"}, ui.Part{Text: "."})
+		say(ui.Part{Text: "1 proposal waits", URL: "/proposals?state=open"}, ui.Part{Text: "."})
 	case waiting > 1:
 		say(ui.Part{Text: count(float64(waiting)) + " proposals wait", URL: "/proposals?state=open"}, ui.Part{Text: "."})
 	case len(parts) == 0:

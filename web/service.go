@@ -230,7 +230,11 @@ func serviceVerdict(t *truth, seen counts, age counting) (say []ui.Part, more st
 	}
 	if worst != nil {
 		c := seen[worst.id()]
-		say = append(say, of(worst), ui.Part{Text: " dropped "}, ui.Part{Text: count(c.Drops), Bold: true}, ui.Part{Text: " requests " + age.text + ", " + percent(share(c.Drops, c.Offered)) + " of what it was offered. "})
+		did := " dropped "
+		if worst.mode == rlc.Shadow { // it drops nothing itself
+			did = " is in shadow, and an override or a cap dropped "
+		}
+		say = append(say, of(worst), ui.Part{Text: did}, ui.Part{Text: count(c.Drops), Bold: true}, ui.Part{Text: " requests " + age.text + ", " + percent(share(c.Drops, c.Offered)) + " of what it was offered. "})
 	}
 	if shadowed != nil {
 		c := seen[shadowed.id()]

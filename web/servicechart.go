@@ -7,6 +7,11 @@ import (
 	"github.com/openrlc/rlc/web/ui"
 )
 
+// A capacity that is farAbove times what is offered would leave a flat line at the foot:
+// it is named above the drawing, which then ends at headway times what is offered.
+// chart.js goes by the same two.
+const farAbove, headway = 4, 1.3
+
 // serviceChart is the offered rate of a service over the last week, as the last
 // summary has it, with what was dropped, the declared capacity and what
 // happened; nil where no hour is known.
@@ -30,11 +35,15 @@ func (s *server) serviceChart(v *visit, t *truth, sum rlc.ServiceSummary) (*ui.C
 			highest, at = float64(*week.Most[i]), hour
 		}
 	}
-	top := max(highest, 1)
+	top, far := max(highest, 1), ""
 	if t.service != nil && t.service.Capacity != nil && t.service.Capacity.Rate > 0 {
 		rate := float64(t.service.Capacity.Rate)
 		d.Capacity = &rate
-		top = max(top, rate)
+		if rate > farAbove*top {
+			far, top = " The capacity, "+limitText(&rlc.Limit{Rate: t.service.Capacity.Rate})+" req/s, lies above the drawing.", headway*top
+		} else {
+			top = max(top, rate)
+		}
 	}
 	for _, w := range windows(t, nil) {
 		if w.Until.After(from) && w.From.Before(until) {
@@ -50,7 +59,7 @@ func (s *server) serviceChart(v *visit, t *truth, sum rlc.ServiceSummary) (*ui.C
 	}
 	d.Marks = marks(happened)
 	c := d.within(shown).draw(v, t.name, highest, at, top*1.04)
-	c.Idle = weekSays(v, week, shown, highest, at) + " Drag to zoom, arrow keys to read."
+	c.Idle = weekSays(v, week, shown, highest, at) + far + " Drag to zoom, arrow keys to read."
 	c.Series, c.Happened = "highest step, at most, and mean per hour, over quota buckets", markTable(v, happened)
 	c.Data, c.Spans, c.Beyond, c.Days = d, spans(v, shown, from, until), beyond, weekTable(v, week)
 	c.MarksCSV, c.MarksJSON = serviceURL(t.name)+".csv?table=marks", serviceURL(t.name)+".json?table=marks"

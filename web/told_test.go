@@ -388,7 +388,7 @@ func TestTheSumOfAProposalHasNoEmptyLabels(t *testing.T) {
 	if empty := regexp.MustCompile(`data-l="[^"]*">(<span[^>]*>)?\s*(</span>)?</td>`).Find(total); empty != nil {
 		t.Errorf("a label without a value: %s", empty)
 	}
-	if !bytes.Contains(page, []byte(`placeholder="Search"`)) {
+	if !bytes.Contains(page, []byte(`placeholder="Search or command"`)) {
 		t.Error("the search box's words are too long for 360 px")
 	}
 }

@@ -45,8 +45,8 @@ func TestTheQueueAsksToJudgeAndToPromote(t *testing.T) {
 		}
 	}
 	if want := []string{
-		"triage|search|1 episode in the replay without a verdict: 12,000 would-be drops that are traffic, or not|/services/search/shadow",
-		"triage|checkout|3 episodes in the replay without a verdict: 9,412 would-be drops that are traffic, or not|/services/checkout/shadow",
+		"triage|search|1 episode in replay, 12,000 would-be drops: traffic, or not?|/services/search/shadow",
+		"triage|checkout|3 episodes in replay, 9,412 would-be drops: traffic, or not?|/services/checkout/shadow",
 		"promote|geo / callers|in shadow for 14 d; every check is passed but an owner's word; nothing would have dropped|/services/geo/buckets/callers/promote",
 		"promote|geo / a/b|in shadow for 9 d; every check is passed but an owner's word; 0.02\u00a0% would have dropped, every episode judged|/services/geo/buckets/a%2Fb/promote",
 	}; !slices.Equal(lines, want) {
