@@ -200,7 +200,7 @@ func (s *server) quotaPage(v *visit, t *truth, r *row) error {
 		view.Resolve = "1 h, highest step of " + stepText(history.Step) + " kept"
 		view.SightName, view.Sight = seconds(v, history)
 		view.Days = days(v, history)
-		if view.WhatIf, err = whatIf(v, r, history); err != nil {
+		if view.WhatIf, err = whatIf(v, t, r, history); err != nil {
 			return err
 		}
 	} else {

@@ -116,7 +116,7 @@ func whatIfOf(h rlc.History, a asked) (limit rlc.Limit, atMost bool, b rlc.Backt
 }
 
 // whatIf fills the what-if of a quota's page.
-func whatIf(v *visit, r *row, h rlc.History) (*ui.WhatIf, error) {
+func whatIf(v *visit, t *truth, r *row, h rlc.History) (*ui.WhatIf, error) {
 	a, err := choiceOf(v.r.URL.Query(), policyChoice(r))
 	if err != nil {
 		return nil, err
@@ -145,9 +145,29 @@ func whatIf(v *visit, r *row, h rlc.History) (*ui.WhatIf, error) {
 	view.Answer = append(view.Answer, now...)
 	view.Notes = []string{"Replayed over " + trim(float64(len(h.Hours))/24, 1) + " days of stored history. What is left out is left out of the statistic; the replay counts everything."}
 	view.Notes = append(view.Notes, bursts(&b, h, a, limit)...)
+	view.Take = takeUp(t, r, limit)
 	view.Curve = frontier(points, a.Headroom, b.Share, false)
 	view.Others, view.OthersCSV = others(v, oneChanged(h, a, points)), withTable(view.Sheets.CSV, "choices")
 	return view, nil
+}
+
+// takeUp says how an asked limit gets in force: by the review that is open for its
+// quota, or else by an edit of the policy.
+func takeUp(t *truth, r *row, limit rlc.Limit) []ui.Part {
+	number := rate(float64(limit.Rate))
+	for _, p := range t.open {
+		for i := range p.Changes {
+			if c := &p.Changes[i]; r.is(c) && amendable(c) {
+				at := proposalURL(p.ID) + "?" + url.Values{"edit": {c.ID()}, "rate": {float(float64(limit.Rate))}, "burst": {float(float64(limit.Burst))}}.Encode() + "#edit"
+				return []ui.Part{{Text: "To put it in force, "}, {Text: "take " + number + " into the review", URL: at}, {Text: " that is open."}}
+			}
+		}
+	}
+	policy := serviceURL(t.name) + "/policy"
+	if len(r.key) == 0 {
+		return []ui.Part{{Text: "To put it in force, write limit: {rate: " + float(float64(limit.Rate)) + ", burst: " + float(float64(limit.Burst)) + "} into bucket " + r.plain() + " of "}, {Text: "the policy", URL: policy}, {Text: "."}}
+	}
+	return []ui.Part{{Text: "To put it in force, change what computes it, such as headroom, in "}, {Text: "the policy", URL: policy}, {Text: "; a run puts up what follows from that."}}
 }
 
 func whatIfForm(a asked) *ui.WhatIf {

@@ -78,7 +78,7 @@ func (s *server) oneWhatIf(v *visit, ending string) error {
 		view.None = noChart(t, r, nil)
 		return s.render(v, http.StatusOK, ui.QuotaWhatIfPage(f, view))
 	}
-	if view.WhatIf, err = whatIf(v, r, h); err != nil {
+	if view.WhatIf, err = whatIf(v, t, r, h); err != nil {
 		return err
 	}
 	return s.render(v, http.StatusOK, ui.QuotaWhatIfPage(f, view))
