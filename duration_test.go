@@ -41,8 +41,8 @@ func TestDurationsAreShownAsTheyAreTyped(t *testing.T) {
 
 // A message about a duration writes it as it is typed, too.
 func TestMessagesWriteDurationsAsTheyAreTyped(t *testing.T) {
-	w := rlc.WindowLimit{Requests: 10, Length: 32*24*time.Hour + 90*time.Minute}
-	if err := w.Valid(); err == nil || err.Error() != "invalid: a window of 769h30m is outside 1ms to 31d" {
+	w := rlc.WindowLimit{Requests: 10, Length: 366*24*time.Hour + 90*time.Minute}
+	if err := w.Valid(); err == nil || err.Error() != "invalid: a window of 8785h30m is outside 1ms to 366d" {
 		t.Errorf("a window that is too long: %v", err)
 	}
 }

@@ -20,7 +20,7 @@ func TestNumbersAreWrittenForPeople(t *testing.T) {
 		t.Errorf("many things are written %q", got)
 	}
 	rate := Rate(1e6)
-	if got := (Override{Action: "limit", Rate: &rate}).Does(); got != "limit 1,000,000/s" {
+	if got := (Override{Action: "limit", Rate: &rate}).Does(); got != "held to 1,000,000 req/s" {
 		t.Errorf("an override does %q", got)
 	}
 }

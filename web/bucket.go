@@ -169,6 +169,10 @@ func (s *server) quotaPage(v *visit, t *truth, r *row) error {
 	if err != nil {
 		return err
 	}
+	overrides, err := s.touching(ctx, t, r)
+	if err != nil {
+		return err
+	}
 	until := s.Now().UTC()
 	counted, countErr := s.History.Counts(ctx, t.name, day, until)
 	history, historyErr := s.stored(ctx, t, r, until)
@@ -184,7 +188,7 @@ func (s *server) quotaPage(v *visit, t *truth, r *row) error {
 	view := ui.Bucket{
 		Head: s.bucketHead(t, r), Recalculate: runsURL(t.name),
 		Action: serviceURL(t.name) + "/buckets/" + segment(r.plain()) + "/verdicts?key=" + query(r.key.String()),
-		Truths: append(truths(t, r, v), overrideTruth(f)), Verdict: verdict,
+		Truths: append(truths(t, r, v), overrideTruth(v, f, overrides)), Verdict: verdict,
 		Command: command("rlc explain", t.name, r.name, r.key.String()),
 	}
 	view.Emergency, view.Offered = emergencyURL(t.name, r), s.offered(t)
@@ -219,6 +223,7 @@ func (s *server) quotaPage(v *visit, t *truth, r *row) error {
 	for _, c := range log {
 		view.History = append(view.History, historyRow(v, c, answers[c.RunID]))
 	}
+	view.Overridden = s.overriddenGrid(v, overrides)
 	view.Pager, view.EpisodeCSV = v.pager(page, len(log), total), tableCSV(v, "episodes")
 	view.Pager.CSV, view.Pager.JSON = tableCSV(v, "history"), ""
 	view.DaysCSV, view.StepsCSV, view.FlagsCSV = tableCSV(v, ""), tableCSV(v, "steps"), tableCSV(v, "left_out")
@@ -273,10 +278,15 @@ func truths(t *truth, r *row, v *visit) []ui.Truth {
 }
 
 // overrideTruth is the layer above the three truths: what stands for the quota
-// now, and for how long.
-func overrideTruth(f ui.Frame) ui.Truth {
+// now, and for how long; else what stood last.
+func overrideTruth(v *visit, f ui.Frame, log []rlc.Override) ui.Truth {
 	t := ui.Truth{Kind: "none", Name: "Override", Before: "none stands; the limits hold as they are"}
 	if len(f.Overrides) == 0 {
+		if len(log) > 0 {
+			o := log[0]
+			t.Before = "last: " + o.Does() + " for " + span(o.Until.Sub(o.From)) + ", "
+			t.Link = ui.Link{Text: v.timeAs(o.From, "2 Jan 15:04").Text + ", " + o.Actor, URL: "#overridden"}
+		}
 		return t
 	}
 	o := f.Overrides[0]

@@ -179,6 +179,19 @@ func episodeRow(v *visit, service string, e rlc.Episode, mode rlc.Mode, bucket s
 	return row
 }
 
+// overriddenShown bounds the overrides that a quota's page lists: the newest.
+const overriddenShown = 10
+
+// overriddenGrid lists the overrides that touched a quota, the newest first.
+func (s *server) overriddenGrid(v *visit, log []rlc.Override) ui.Grid {
+	g := ui.Grid{Caption: "Overrides that touched this quota, the newest first", Columns: []ui.Column{{Label: "Began"}, {Label: "Whom"}, {Label: "What", Class: "num"}, {Label: "Stood", Class: "num"}, {Label: "By"}, {Label: "Reason", Class: "wide"}}}
+	for _, o := range log[:min(len(log), overriddenShown)] {
+		r := s.overrideRow(v, o)
+		g.Rows = append(g.Rows, []ui.Cell{{Text: r.From.Text}, {Text: r.Subject}, {Text: r.Does}, {Text: r.Held}, {Text: r.By}, {Text: s.reasonFor(v, o)}})
+	}
+	return g
+}
+
 // historyRow is one change of a quota; answer is the proposal that put it up,
 // nil where it is older than those that were read.
 func historyRow(v *visit, c rlc.Change, answer *rlc.Proposal) ui.HistoryRow {

@@ -56,7 +56,7 @@ func (s *server) emergency(v *visit) error {
 	switches := s.Overrides.Switches()
 	view.Zones = s.zoneSigns(len(view.Standing) > 0 || slices.ContainsFunc(switches, func(k rlc.KillSwitch) bool { return k.On }))
 	view.Switches = switchRows(switches)
-	view.NoRecent = "There has been no override yet."
+	view.NoRecent = "None has ended yet."
 	log, total, err := s.Records.OverrideLog(v.ctx(), page)
 	switch {
 	case unavailable(err):

@@ -49,8 +49,12 @@ func (s *server) happenings(ctx context.Context, t *truth, r *row, w rlc.Window,
 			add(happening{at: p.Started, kind: "promote", label: "enforce", what: ui.Link{Text: p.Bucket + " goes from shadow to enforce, by " + p.Actor, URL: serviceURL(t.name) + "/history"}})
 		}
 	}
-	if err := s.overridesIn(ctx, t, r, add); err != nil {
+	overrides, err := s.touching(ctx, t, r)
+	if err != nil {
 		return nil, err
+	}
+	for _, o := range overrides {
+		add(happening{at: o.From, until: o.Until, kind: "override", label: "override", what: ui.Link{Text: o.Subject() + " " + o.Does() + ", by " + o.Actor + ": " + o.Reason, URL: "/emergency"}})
 	}
 	deploys, _, err := s.Identities.AuditLog(ctx, rlc.AuditFilter{Action: deployed, Object: t.name, From: w.From, Until: w.Until}, rlc.Page{Number: 1, Size: mostMarks})
 	if err != nil {
@@ -77,13 +81,14 @@ func (s *server) happenings(ctx context.Context, t *truth, r *row, w rlc.Window,
 // mostMarks bounds what a chart marks: the newest.
 const mostMarks = 50
 
-// overridesIn adds what was held, blocked or lifted by hand. Of quotas only what
-// touches them counts.
-func (s *server) overridesIn(ctx context.Context, t *truth, r *row, add func(happening)) error {
+// touching are the newest overrides of a service, the newest first: what was
+// held, blocked or lifted by hand. With r only what touches that quota counts.
+func (s *server) touching(ctx context.Context, t *truth, r *row) ([]rlc.Override, error) {
 	log, _, err := s.Records.OverrideLog(ctx, rlc.Page{Number: 1, Size: 200})
 	if err != nil {
-		return err
+		return nil, err
 	}
+	var out []rlc.Override
 	for _, o := range log {
 		if o.Service != t.name && o.Service != "*" {
 			continue
@@ -93,9 +98,9 @@ func (s *server) overridesIn(ctx context.Context, t *truth, r *row, add func(hap
 				continue
 			}
 		}
-		add(happening{at: o.From, until: o.Until, kind: "override", label: "override", what: ui.Link{Text: o.Subject() + " " + o.Does() + ", by " + o.Actor + ": " + o.Reason, URL: "/emergency"}})
+		out = append(out, o)
 	}
-	return nil
+	return out, nil
 }
 
 // marks are happenings as a chart shows them.

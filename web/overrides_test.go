@@ -202,7 +202,7 @@ func TestAnOverrideIsOnThePagesThatItConcernsOnly(t *testing.T) {
 		"/emergency": true,
 	} {
 		page := get(h, target).Body.String()
-		if got := strings.Contains(page, "18:42") && strings.Contains(page, "held to 120 req/s"); got != want {
+		if got := strings.Contains(page, "18:42") && strings.Contains(page, "held to 120\u00a0req/s"); got != want {
 			t.Errorf("%s: shown %v, want %v", target, got, want)
 		}
 	}

@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"errors"
 	"math"
 	"net/http"
 	"slices"
@@ -190,10 +191,14 @@ func (s *server) shadow(v *visit) error {
 	if asleep > 0 {
 		view.Asleep = plural(asleep, "episode is snoozed", "episodes are snoozed")
 	}
+	sum, err := s.Records.Summary(v.ctx(), name)
+	if err != nil && !errors.Is(err, rlc.ErrNotFound) {
+		return err
+	}
 	var diverging, compared int
 	view.Compare, diverging, compared = shadowRows(name, sh)
 	view.CompareRest = compareRest(len(sh.quotas), len(view.Compare))
-	view.Verdict = append(shadowVerdict(sh, diverging), waitingSay(tri.waiting())...)
+	view.Verdict = append(append(shadowVerdict(sh, diverging), waitingSay(tri.waiting())...), readySay(name, sum.Ready)...)
 	view.Until, view.Compared = v.timeAs(sh.now, "15:04:05"), v.time(sh.at)
 	view.Live, view.NoLive = liveRows(name, sh), noLive(name, sh)
 	view.Counted, view.Offered = "Counted by enforcers "+sh.age.text+", until now, ", "Offered "+sh.age.label
@@ -209,6 +214,7 @@ func (s *server) shadow(v *visit) error {
 		{Label: "Backtest", Figure: count(sh.total), From: plural(len(sh.quotas), "quota", "quotas") + " in shadow, replayed over four weeks until " + v.time(sh.at).Text + ", the last run's now"},
 		waitingTile(tri, asleep),
 		{Label: "Diverging", Figure: count(float64(diverging)), Unit: "of " + count(float64(compared)), From: "quotas that can be compared: live counter more than 10 % off the backtest"},
+		readyTile(t, sum.Ready),
 	}
 	if compared == 0 {
 		view.Tiles[3] = ui.Tile{Label: "Diverging", Figure: "—", From: "no quota can be compared yet: enforcers have not counted half of a mean day"}
@@ -223,7 +229,7 @@ func (s *server) shadow(v *visit) error {
 		view.Tiles[0].Figure, view.Tiles[0].From = unknown, "no count of the last 24 h is at hand"
 	}
 	if len(sh.quotas) == 0 {
-		for i := 1; i < len(view.Tiles); i++ {
+		for i := 1; i < len(view.Tiles)-1; i++ {
 			view.Tiles[i].Figure, view.Tiles[i].Unit, view.Tiles[i].From = unknown, "", "no run has replayed a quota in shadow yet"
 		}
 	}
@@ -240,6 +246,39 @@ func (s *server) shadow(v *visit) error {
 		view.Empty = noEpisodes(name, sh, view.Compared)
 	}
 	return s.render(v, http.StatusOK, ui.ShadowPage(f, view))
+}
+
+// readySay names the buckets whose checklist lacks only an owner's word.
+func readySay(name string, ready []rlc.ReadyBucket) []ui.Part {
+	if len(ready) == 0 {
+		return nil
+	}
+	say := []ui.Part{{Text: " Ready to enforce: "}}
+	for i, b := range ready {
+		if i > 0 {
+			say = append(say, ui.Part{Text: ", "})
+		}
+		say = append(say, ui.Part{Text: b.Bucket, URL: serviceURL(name) + "/buckets/" + segment(b.Bucket) + "/promote"})
+	}
+	return append(say, ui.Part{Text: "."})
+}
+
+// readyTile counts the buckets in shadow whose checklist lacks only an owner's word.
+func readyTile(t *truth, ready []rlc.ReadyBucket) ui.Tile {
+	tile := ui.Tile{Label: "Ready to enforce", Figure: count(float64(len(ready))), From: "every check is passed but an owner's word"}
+	shadows := 0
+	if t.service != nil {
+		for _, b := range t.service.Buckets {
+			if b.Mode == rlc.Shadow {
+				shadows++
+			}
+		}
+	}
+	tile.Unit = "of " + plural(shadows, "bucket", "buckets")
+	if len(ready) == 0 {
+		tile.From = "a bucket's Promote page says what its checks lack"
+	}
+	return tile
 }
 
 // noEpisodes tells why there is nothing to judge.

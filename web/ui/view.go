@@ -298,6 +298,7 @@ type Bucket struct {
 	History     []HistoryRow
 	Pager       Pager
 	NoHistory   *Empty
+	Overridden  Grid       // the newest overrides that touched it; without rows where none did
 	Keys        []QuotaRow // of a bucket that counts per key, where no key is chosen
 	Drops       string     // heads their column of drops
 	KeysPager   Pager
