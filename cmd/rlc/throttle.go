@@ -197,6 +197,7 @@ of it, 4 where it is over.`,
 					rlc.Override
 					Expires time.Time `json:"expires_at"`
 					State   string    `json:"state"`
+					Did     string    `json:"did_says"`
 				} `json:"overrides"`
 			}
 			if err := dial(c).do(c.Context(), http.MethodGet, "/api/v1/overrides", nil, nil, &out); err != nil {
@@ -207,6 +208,9 @@ of it, 4 where it is over.`,
 			}
 			for _, o := range out.Overrides {
 				fmt.Fprintf(c.OutOrStdout(), "%s  %s %s until %s (%s) by %s: %s\n", o.ID, o.Subject(), o.Does(), o.Expires.Format(time.RFC3339), o.State, o.Actor, o.Reason)
+				if o.Did != "" {
+					fmt.Fprintln(c.OutOrStdout(), "    "+o.Did)
+				}
 			}
 			return nil
 		},

@@ -21,9 +21,9 @@ func answering(t *testing.T, document string) string {
 // Two overrides of one action on one service are told apart.
 func TestLiftListsWhomEachOverrideIsForAndWhatItDoes(t *testing.T) {
 	at := answering(t, `{"overrides":[
-		{"id":"override-1","service":"catalog","match":{"caller":["price-watch"]},"action":"limit","rate":5,"drop_ratio":null,"expires_at":"2026-12-02T06:34:00Z","state":"stands","actor":"token Ana Lima","reason":"INC-917"},
+		{"id":"override-1","service":"catalog","match":{"caller":["price-watch"]},"action":"limit","rate":5,"drop_ratio":null,"expires_at":"2026-12-02T06:34:00Z","state":"stands","actor":"token Ana Lima","reason":"INC-917","did_says":"Dropped 2 of 3 requests."},
 		{"id":"override-2","service":"catalog","match":{"caller":["web*"],"procedure":["A","B"]},"action":"drop","rate":null,"drop_ratio":0.4,"expires_at":"2026-12-02T06:34:00Z","state":"stands","actor":"token","reason":"INC-918"}]}`)
-	const want = "override-1  catalog ← caller=price-watch held to 5 req/s until 2026-12-02T06:34:00Z (stands) by token Ana Lima: INC-917\n" +
+	const want = "override-1  catalog ← caller=price-watch held to 5 req/s until 2026-12-02T06:34:00Z (stands) by token Ana Lima: INC-917\n    Dropped 2 of 3 requests.\n" +
 		"override-2  catalog ← caller=web* procedure=A|B 40 % dropped until 2026-12-02T06:34:00Z (stands) by token: INC-918\n"
 	if got, _ := rlcOutput(t, "lift", "--server", at, "--token", "t0ken"); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
