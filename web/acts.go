@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/openrlc/rlc"
@@ -118,8 +119,15 @@ func reasonOf(text, needs string) (string, error) {
 	case !utf8.ValidString(text):
 		return "", wrongIn("reason", invalid("The reason is not valid UTF-8."))
 	}
+	if i := strings.IndexFunc(text, untyped); i >= 0 {
+		return "", wrongIn("reason", invalid("The reason holds %U, which is no character that people read; leave it out.", []rune(text[i:])[0]))
+	}
 	return text, nil
 }
+
+// untyped reports whether a character is none that people write: a control character
+// other than an end of line and a tab.
+func untyped(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune("\n\r\t", r) }
 
 // --- by JSON
 

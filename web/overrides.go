@@ -69,13 +69,13 @@ func (p *patterns) UnmarshalJSON(b []byte) error {
 // override checks what people must say; what enforcers would refuse is checked
 // by the act.
 func (in overrideIn) override(now time.Time) (o rlc.Override, err error) {
-	in.Reason = strings.TrimSpace(in.Reason)
-	switch {
-	case in.Service == "":
+	if in.Service == "" {
 		return o, invalid("Name a service, or * for every service.")
-	case in.Reason == "":
-		return o, invalid(overrideNeeds)
-	case !(in.TTL >= 1 && in.TTL <= maxLife.Seconds()):
+	}
+	if in.Reason, err = reasonOf(in.Reason, overrideNeeds); err != nil {
+		return o, err
+	}
+	if !(in.TTL >= 1 && in.TTL <= maxLife.Seconds()) {
 		return o, invalid("ttl_seconds must be within 1 second and 7 days (%s).", rlc.Number(maxLife.Seconds()))
 	}
 	o = rlc.Override{
@@ -83,6 +83,9 @@ func (in overrideIn) override(now time.Time) (o rlc.Override, err error) {
 		From: now, Until: now.Add(time.Duration(in.TTL * float64(time.Second))), RampSeconds: in.RampSeconds, Reason: in.Reason,
 	}
 	for name, p := range in.Match {
+		if i := slices.IndexFunc(p, func(text string) bool { return strings.ContainsFunc(text, untyped) }); i >= 0 {
+			return o, invalid("match: %s is given as %s, which holds a character that no name has.", name, clipped(p[i]))
+		}
 		o.Match[name] = p
 	}
 	return o, nil

@@ -109,11 +109,13 @@ func TestAnOverrideIsPreviewedSetAndEndedByTheAPI(t *testing.T) {
 	f := newFixture(t)
 	h := f.handler(t)
 	for in, want := range map[string]string{
-		`{"service":"checkout","action":"block","ttl_seconds":60}`:                  "needs a reason",
-		`{"service":"checkout","action":"block","reason":"x"}`:                      "ttl_seconds must be",
-		`{"service":"checkout","action":"block","reason":"x","ttl_seconds":604801}`: "7 days",
-		`{"action":"block","reason":"x","ttl_seconds":60}`:                          "Name a service",
-		`{"service":"checkout","match":{"caller":7},"reason":"x","ttl_seconds":60}`: "a pattern in match",
+		`{"service":"checkout","action":"block","ttl_seconds":60}`:                                             "needs a reason",
+		`{"service":"checkout","action":"block","reason":"x"}`:                                                 "ttl_seconds must be",
+		`{"service":"checkout","action":"block","reason":"x","ttl_seconds":604801}`:                            "7 days",
+		`{"action":"block","reason":"x","ttl_seconds":60}`:                                                     "Name a service",
+		`{"service":"checkout","action":"block","reason":"x\u0000y","ttl_seconds":60}`:                         "The reason holds U+0000",
+		`{"service":"checkout","match":{"caller":["a\u0001"]},"action":"block","reason":"x","ttl_seconds":60}`: "match: caller is given as",
+		`{"service":"checkout","match":{"caller":7},"reason":"x","ttl_seconds":60}`:                            "a pattern in match",
 	} {
 		w := post(h, "/api/v1/overrides", in, bearer)
 		if w.Code != http.StatusBadRequest || !strings.Contains(strings.ToLower(w.Body.String()), strings.ToLower(want)) {
