@@ -130,6 +130,9 @@ func (s *server) bucketHead(t *truth, r *row) ui.Head {
 		h.Facts = append(h.Facts, ui.Link{Text: "limits on " + l.Text, URL: l.URL})
 	}
 	h.Facts = append(h.Facts, ui.Link{Text: "why a request is refused", URL: requestURL(t.name, r, "")})
+	if promotable(r.bucket) {
+		h.Facts = append(h.Facts, ui.Link{Text: "from shadow to enforce", URL: checklistURL(t.name, r.bucket.Name)})
+	}
 	if r.bucket.Policy != nil {
 		h.Facts = append(h.Facts, ui.Link{Text: "policy " + r.bucket.Policy.Kind})
 	} else {
@@ -183,7 +186,7 @@ func (s *server) quotaPage(v *visit, t *truth, r *row) error {
 	f.Chart = historyErr == nil && len(history.Hours) > 1
 	verdict := append(t.invalid(), quotaVerdict(t, r)...)
 	if countErr == nil {
-		verdict = append(verdict, liveVerdict(countsOf(counted)[r.id()], s.counting(v, t.name))...)
+		verdict = append(verdict, liveVerdict(countsOf(counted)[r.id()], s.counting(v, t.name), droppedBy(r.mode, s.stoodFor(v, t.name, r)))...)
 	}
 	view := ui.Bucket{
 		Head: s.bucketHead(t, r), Recalculate: runsURL(t.name),
@@ -342,20 +345,26 @@ func thin(r *row) []ui.Part {
 	return []ui.Part{{Text: " Low confidence: " + trim(c.ValidDays, 1) + " days were seen, so that the right number lies anywhere from " + rate(float64(c.Peak.Rate)) + ", the peak that counts so far, to its limit with headroom."}}
 }
 
-// liveVerdict says what the enforcers counted in the last day; nothing where
-// no request came or none was over the limit.
-func liveVerdict(c rlc.Count, age counting) []ui.Part {
-	say := func(n float64, how string) []ui.Part {
-		return []ui.Part{{Text: " Counted live " + age.text + ": "}, {Text: count(n), Bold: true}, {Text: " of " + count(c.Offered) + " requests " + how + "."}}
+// liveVerdict says what the enforcers counted in the last day, and what dropped;
+// nothing where no request came or none was over the limit.
+func liveVerdict(c rlc.Count, age counting, by []ui.Part) []ui.Part {
+	if c.VirtualDrops < 1 && c.Drops < 1 {
+		return nil
 	}
-	var out []ui.Part
+	say := []ui.Part{{Text: " Counted live " + age.text + ", of " + count(c.Offered) + " requests "}}
 	if c.VirtualDrops >= 1 {
-		out = append(out, say(c.VirtualDrops, "would have been dropped")...)
+		say = append(say, ui.Part{Text: count(c.VirtualDrops), Bold: true}, ui.Part{Text: " would have been dropped"})
+	}
+	if c.VirtualDrops >= 1 && c.Drops >= 1 {
+		say = append(say, ui.Part{Text: "; "})
 	}
 	if c.Drops >= 1 {
-		out = append(out, say(c.Drops, "were dropped")...)
+		say = append(say, ui.Part{Text: count(c.Drops), Bold: true}, ui.Part{Text: " were dropped"})
+		if by != nil {
+			say = append(append(say, ui.Part{Text: ", "}), by...)
+		}
 	}
-	return out
+	return append(say, ui.Part{Text: "."})
 }
 
 // atLeast is a replay's drops in a sentence.

@@ -31,9 +31,12 @@ func explain(v *visit, t *truth, r *row, view *ui.Bucket) {
 	}
 	x := policies.Explain(*c)
 	view.Outcome = capital(x.Verdict)
-	if l := r.force(); l != nil && c.Moves() && c.New != nil { // the steps lead to another number
-		view.WhyTitle += " is proposed"
-		view.Outcome += ". In force is " + timedText(l, r.forceTimed()) + ": " + cmp.Or(r.why, "no reason is written beside it")
+	standing := r.standing()
+	if standing != "" {
+		view.WhyTitle += " " + map[string]string{"proposed": "is proposed", "computed": "was computed"}[standing]
+		if l := r.force(); l != nil { // the steps lead to another number
+			view.Outcome += ". In force is " + timedText(l, r.forceTimed()) + ": " + cmp.Or(r.why, "no reason is written beside it")
+		}
 	}
 	top := 0.0
 	for _, l := range x.Lines {
@@ -67,12 +70,24 @@ func explain(v *visit, t *truth, r *row, view *ui.Bucket) {
 		view.Steps = append(view.Steps, step)
 	}
 	if c.New != nil {
-		label := "Limit"
-		if c.Moves() {
-			label = "Proposed limit"
-		}
+		label := capital(strings.TrimSpace(standing + " limit"))
 		view.Steps = append(view.Steps, ui.Step{Label: label, Detail: byHour(c.NewTimed, "burst "+count(float64(c.New.Burst))), Rate: limitText(c.New), Bar: "end", X: "0", W: coord(float64(c.New.Rate) / top * 100)})
 	}
+}
+
+// standing says what has become of the number that the steps lead to: "" where
+// it is in force, "proposed" where a review holds it, and "computed" where
+// another number is in force or none, and no review would change that.
+func (r *row) standing() string {
+	c := r.change
+	is := func(l *rlc.Limit, t rlc.Timed) bool { return l != nil && *l == *c.New && t.Equal(c.NewTimed) }
+	switch {
+	case c == nil || c.New == nil || is(r.force(), r.forceTimed()):
+		return ""
+	case is(r.proposed, r.timed.proposed):
+		return "proposed"
+	}
+	return "computed"
 }
 
 // readAt names the commit at which the run that computed a number read the

@@ -175,6 +175,9 @@ func (s *server) bareFrame(v *visit, title string) ui.Frame {
 	if v.r.Method != http.MethodGet {
 		f.Back = "%2F"
 	}
+	if v.r.URL.Path == "/login" { // from there it goes on to where it was to go
+		f.Back = url.QueryEscape(local(v.r.FormValue("next")))
+	}
 	if v.theme == "dark" {
 		f.Flip = "light"
 	}

@@ -92,13 +92,7 @@ func (s *server) history(v *visit) error {
 	for _, pin := range p.pins {
 		view.Pins = append(view.Pins, ui.PinRow{Quota: pin.Quota, Limit: limitText(&pin.Limit), By: pin.Actor, Reason: pin.Reason, At: v.time(pin.At), Post: at + "/pins/" + pin.ID + "/lift"})
 	}
-	if t.service != nil {
-		for _, b := range t.service.Buckets {
-			if b.Mode == rlc.Shadow || b.Rollout != nil {
-				view.Shadow = append(view.Shadow, ui.Link{Text: b.Name, URL: at + "/buckets/" + segment(b.Name) + "/promote"})
-			}
-		}
-	}
+	view.Shadow = checklists(t)
 	return s.render(v, http.StatusOK, ui.HistoryPage(f, view))
 }
 

@@ -144,7 +144,7 @@ func (s *server) state(v *visit, last, whole *rlc.Run, h home) []ui.Sign {
 		say = append(say, heldSign(h.waits))
 	}
 	if h.score != nil {
-		say = append(say, coverSign(h.score))
+		say = append(say, coverSign(h.score, last != nil))
 	}
 	say = append(say, dropSign("bad", "dropped", h.waits.dropping, realDrops, h.age))
 	if !h.age.none && h.age.err == nil {
@@ -172,10 +172,13 @@ func (s *server) overrideSign(v *visit) ui.Sign {
 }
 
 // coverSign says how much of the traffic a limit is in force for, and how many
-// limits fit.
-func coverSign(x *rlc.Score) ui.Sign {
+// limits fit; ran is whether any run has read traffic by now.
+func coverSign(x *rlc.Score, ran bool) ui.Sign {
 	link := ui.Link{Text: "Coverage", URL: "/scorecard"}
-	if x.Requests <= 0 {
+	switch {
+	case x.Requests <= 0 && ran:
+		return ui.Sign{Level: "note", Link: link, After: "is not known: no traffic had been read when it was last counted"}
+	case x.Requests <= 0:
 		return ui.Sign{Level: "note", Link: link, After: "is not known: no run has read traffic yet"}
 	}
 	sign := ui.Sign{Level: "good", Link: link, After: shareText(x.Limited, x.Requests) + " of the traffic that policies read has a limit"}
@@ -330,7 +333,7 @@ func promoteTasks(w waits, now time.Time) []ui.Task {
 			if b.Share > 0 {
 				replay = percent(float64(b.Share)) + " would have dropped, every episode judged"
 			}
-			out = append(out, ui.Task{Chip: chip, Title: r.Name + " / " + b.Bucket, Detail: "in shadow for " + span(now.Sub(b.Since)) + "; every check is passed but an owner's word; " + replay, Action: ui.Link{Text: "Promote", URL: serviceURL(r.Name) + "/buckets/" + segment(b.Bucket) + "/promote"}})
+			out = append(out, ui.Task{Chip: chip, Title: r.Name + " / " + b.Bucket, Detail: "in shadow for " + span(now.Sub(b.Since)) + "; every check is passed but an owner's word; " + replay, Action: ui.Link{Text: "Promote", URL: checklistURL(r.Name, b.Bucket)}})
 		}
 	}
 	if rest > 0 {

@@ -88,7 +88,10 @@ func TestProposalPageShowsActsToThoseWhoMay(t *testing.T) {
 			t.Errorf("an actor's page lacks %q", s)
 		}
 	}
-	holds(t, h, "/proposals/cron-2026-11-26T060000Z-checkout", "Accepted by ana")
+	if !strings.Contains(page, ">Desired</th>") || !strings.Contains(page, "; those in force would have dropped") {
+		t.Error("an open proposal is not held against what is desired now")
+	}
+	holds(t, h, "/proposals/cron-2026-11-26T060000Z-checkout", "Accepted by ana", ">Desired then</th>", `data-l="Desired then"`)
 }
 
 func TestRunPageSaysWhyQuotasWereHeld(t *testing.T) {

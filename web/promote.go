@@ -37,6 +37,27 @@ func (s *server) word(v *visit, service string) string {
 	return ""
 }
 
+// checklistURL is the page of what stands between a bucket and enforce.
+func checklistURL(service, bucket string) string {
+	return serviceURL(service) + "/buckets/" + segment(bucket) + "/promote"
+}
+
+// promotable reports whether a bucket is in shadow somewhere.
+func promotable(b *rlc.Bucket) bool { return b.Mode == rlc.Shadow || b.Rollout != nil }
+
+// checklists leads to the page of each bucket of a service that is in shadow.
+func checklists(t *truth) (out []ui.Link) {
+	if t.service == nil {
+		return nil
+	}
+	for i := range t.service.Buckets {
+		if b := &t.service.Buckets[i]; promotable(b) {
+			out = append(out, ui.Link{Text: b.Name, URL: checklistURL(t.name, b.Name)})
+		}
+	}
+	return out
+}
+
 // promotion is /services/{service}/buckets/{bucket}/promote.
 func (s *server) promotion(v *visit) error {
 	service, bucket := v.r.PathValue("service"), v.r.PathValue("bucket")

@@ -68,13 +68,16 @@ func (s *server) proposal(v *visit) error {
 	}
 	up, down, fresh := moves(changes)
 	view := ui.Proposal{
-		ID: p.ID, State: string(p.State), Waits: p.State == rlc.Open, CanAct: v.who.role == actor,
+		ID: p.ID, State: string(p.State), Was: "Desired", Waits: p.State == rlc.Open, CanAct: v.who.role == actor,
 		Accept: proposalURL(p.ID) + "/accept", Seen: p.Holds(), Reject: proposalURL(p.ID) + "/reject", SignIn: "/login?next=" + query(proposalURL(p.ID)),
 		Head: ui.Head{Parent: ui.Link{Text: p.Service, URL: serviceURL(p.Service)}, Title: plural(len(changes), "quota", "quotas") + " " + movesText(up, down, fresh), Chips: []ui.Chip{stateChip(p.State)}},
 		Path: quotafile.QuotasPath(p.Service), Diff: diff(p.Service, changes, before),
 		Command: command("rlc plan --service", p.Service, "--now", runNow(changes, p)),
 		CSV:     proposalURL(p.ID) + ".csv", JSON: proposalURL(p.ID) + ".json", Review: reviewURL(p), Rest: s.rest(p, svc),
 		Steps: proposalSteps(p, s.inForce(p)), Guards: guardSigns(svc, changes), Timeline: s.timeline(v, p),
+	}
+	if settled(p) {
+		view.Was = "Desired then"
 	}
 	view.Edit = "Another number? Commit it to the branch " + p.Branch + " in the config repository: runs leave a branch with a person's commit alone. Or write limit: into the bucket's policy.yaml, and no run computes it any more."
 	edits := s.Amendments != nil && view.Waits && view.CanAct
@@ -239,6 +242,12 @@ func proposalSteps(p rlc.Proposal, live bool) []ui.Choice {
 	return out
 }
 
+// settled reports whether a proposal was decided, so that what it compares itself
+// with may be in force no more.
+func settled(p rlc.Proposal) bool {
+	return p.State == rlc.Accepted || p.State == rlc.Rejected || p.State == rlc.Superseded
+}
+
 func proposalVerdict(p rlc.Proposal, changes []rlc.Change, old, neu float64, known bool) ([]ui.Part, string) {
 	up, down, fresh := moves(changes)
 	var does []string
@@ -267,7 +276,11 @@ func proposalVerdict(p rlc.Proposal, changes []rlc.Change, old, neu float64, kno
 	if known {
 		say = append(say, ui.Part{Text: " Over past traffic the proposed limits would have dropped "}, ui.Part{Text: count(neu), Bold: true}, ui.Part{Text: " of " + count(replayedRequests(changes)) + " requests (" + percent(share(neu, replayedRequests(changes))) + ")"})
 		if fresh < len(changes) {
-			say = append(say, ui.Part{Text: "; those in force would have dropped "}, ui.Part{Text: count(old), Bold: true})
+			then := ""
+			if settled(p) {
+				then = " then"
+			}
+			say = append(say, ui.Part{Text: "; those in force" + then + " would have dropped "}, ui.Part{Text: count(old), Bold: true})
 		}
 		say = append(say, ui.Part{Text: "."})
 	}

@@ -13,6 +13,19 @@ import (
 	"github.com/openrlc/rlc"
 )
 
+// A score that was counted before the first run is no word that no run has read traffic.
+func TestCoverageThatWasCountedTooEarlyDoesNotDenyTheRun(t *testing.T) {
+	f := newFixture(t)
+	today := now.Truncate(24 * time.Hour)
+	if err := f.db.SaveScores(t.Context(), today, []rlc.Score{{Fleet: true, Services: 3, At: now}}); err != nil {
+		t.Fatal(err)
+	}
+	const never = "no run has read traffic yet"
+	if page := holds(t, f.handler(t), "/", "is not known: no traffic had been read when it was last counted"); strings.Contains(page, never) {
+		t.Error("a page that names the last run says that there was none")
+	}
+}
+
 // score stores ten days of scores: what improved, and an owner of a name that
 // must stay inert.
 func (f *fixture) score(t testing.TB) {

@@ -292,3 +292,11 @@ func TestCellsThatWouldBeFormulasAreText(t *testing.T) {
 		}
 	}
 }
+
+// Whoever presses Sign in on the page that signs in still gets to where they were going.
+func TestSignInLeadsFromItselfToWhereItWasToLead(t *testing.T) {
+	h := newFixture(t).handler(t)
+	for path, want := range map[string]string{"/login?next=%2Fruns%3Fpage%3D2": "%2Fruns%3Fpage%3D2", "/login": "%2F", "/login?next=%2F%2Fevil": "%2F"} {
+		holds(t, h, path, `class="who" href="/login?next=`+want+`"`)
+	}
+}

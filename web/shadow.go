@@ -183,6 +183,7 @@ func (s *server) shadow(v *visit) error {
 	view := ui.Shadow{
 		Head: s.tabbed(t, "shadow"), Name: name,
 		Pager: v.pager(page, len(cut(all, page)), len(all)), Sight: policies.BurstsText(sh.replayed),
+		Ways: checklists(t),
 		More: "Shadow has no retries: a caller that is really refused may call again, so enforced drops can be higher.",
 	}
 	for _, e := range cut(all, page) {

@@ -208,8 +208,8 @@ func (e *explained) verdict(seen counts, age counting) []ui.Part {
 	case r.mode == rlc.Shadow:
 		say = append(say, shadowSays(c, when, e.stood)...)
 	case c.Drops >= 0.5 && e.stood != nil:
-		say = append(say, ui.Part{Text: when + " "}, ui.Part{Text: percent(share(c.Drops, c.Offered)), Bold: true}, ui.Part{Text: " of its requests were refused, by it or by "})
-		say = append(append(say, e.stood...), ui.Part{Text: "."})
+		say = append(say, ui.Part{Text: when + " "}, ui.Part{Text: percent(share(c.Drops, c.Offered)), Bold: true}, ui.Part{Text: " of its requests were refused, "})
+		say = append(append(say, droppedBy(r.mode, e.stood)...), ui.Part{Text: "."})
 	case c.Drops >= 0.5:
 		say = append(say, ui.Part{Text: when + " it refused "}, ui.Part{Text: percent(share(c.Drops, c.Offered)), Bold: true}, ui.Part{Text: " of its requests."})
 	case c.VirtualDrops >= 0.5:
@@ -229,14 +229,24 @@ func shadowSays(c rlc.Count, when string, stood []ui.Part) []ui.Part {
 		return []ui.Part{{Text: when + " it would have refused nothing."}}
 	}
 	say := []ui.Part{{Text: when + " it would have refused "}, {Text: percent(share(would, c.Offered)), Bold: true}, {Text: " of its requests"}}
-	switch refused := "; " + percent(share(c.Drops, c.Offered)) + " were refused "; {
-	case c.Drops < 0.5:
-	case stood != nil:
-		say = append(append(say, ui.Part{Text: refused + "by "}), stood...)
-	default:
-		say = append(say, ui.Part{Text: refused + "while it enforced, or by a cap"})
+	if c.Drops >= 0.5 {
+		say = append(append(say, ui.Part{Text: "; " + percent(share(c.Drops, c.Offered)) + " were refused "}), droppedBy(rlc.Shadow, stood)...)
 	}
 	return append(say, ui.Part{Text: "."})
+}
+
+// droppedBy says what dropped of the requests that a quota counts, where that need
+// not be the quota; nothing where it is.
+func droppedBy(mode rlc.Mode, stood []ui.Part) []ui.Part {
+	switch {
+	case mode == rlc.Shadow && stood == nil:
+		return []ui.Part{{Text: "while it enforced, or by a cap"}}
+	case mode == rlc.Shadow:
+		return append([]ui.Part{{Text: "by "}}, stood...)
+	case stood == nil:
+		return nil
+	}
+	return append([]ui.Part{{Text: "by it or by "}}, stood...)
 }
 
 // wouldRefuse is what a quota refused or would have refused of what it counted, as

@@ -406,6 +406,7 @@ type Shadow struct {
 	Name        string
 	Verdict     []Part
 	More        string
+	Ways        []Link // each bucket's checklist before it enforces
 	Tiles       []Tile
 	Until       Time   // when the live counters were read
 	Counted     string // how far back they reach, before that time
@@ -451,6 +452,7 @@ type Proposal struct {
 	Reject   string
 	SignIn   string
 	Steps    []Choice
+	Was      string // heads the numbers that it would change
 	Verdict  []Part
 	Risk     string
 	Edit     string // how to change the numbers instead
