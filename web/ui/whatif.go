@@ -14,7 +14,7 @@ type WhatIf struct {
 	Exclude      []Pick
 	Answer       []Part
 	Notes        []string
-	Take         []Part // how the answer gets in force; nil where the page does not say
+	Take         []Part    // how the answer gets in force; nil where the page does not say
 	Curve        *Frontier // nil where nothing can be drawn
 	Others       []OneChange
 	OthersCSV    string
