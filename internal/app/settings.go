@@ -100,11 +100,11 @@ func (a *App) parts(ctx context.Context) []web.SetupPart {
 
 // trouble is the standing trouble of this name, here or as the leader tells it.
 func (s *status) trouble(name string) (web.Banner, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if b, ok := s.troubles[name]; ok {
+	if b, ok := s.own(name); ok {
 		return b, true
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	b, ok := s.leaders[name]
 	return b, ok
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -54,6 +56,14 @@ func (s *status) set(name, level, text, detail string) {
 		since = old.Since
 	}
 	s.troubles[name] = web.Banner{Level: level, Text: text, Detail: detail, Since: since, Follow: name == "rewritten"}
+}
+
+// own is a standing trouble of this replica itself.
+func (s *status) own(name string) (web.Banner, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b, ok := s.troubles[name]
+	return b, ok
 }
 
 func (s *status) clear(name string) {
@@ -162,6 +172,9 @@ func (a *App) Ready() []string {
 	if err := a.Records.Ping(ctx); err != nil {
 		why = append(why, "the records do not answer")
 	}
+	if b, stands := a.status.own("disk"); stands {
+		why = append(why, "the data folder cannot be written to: "+b.Detail)
+	}
 	if a.leader.Load() == 0 {
 		why = append(why, "no replica leads yet: no run can start")
 	}
@@ -174,6 +187,21 @@ func (a *App) Ready() []string {
 		why = append(why, "the config repository's server cannot be talked to: "+err.Error())
 	}
 	return why
+}
+
+// room finds out whether this replica can write to its data folder: on a full disk
+// what people do is refused, and nothing that runs find is kept.
+func (a *App) room() {
+	probe := filepath.Join(a.Config.Data, ".room")
+	err := os.WriteFile(probe, make([]byte, 4096), 0o600)
+	if err == nil {
+		err = os.Remove(probe)
+	}
+	if err != nil {
+		a.status.set("disk", "bad", "A server's disk is full or read-only: limits in force stay, and nothing new is kept.", err.Error())
+		return
+	}
+	a.status.clear("disk")
 }
 
 // metrics are the configurator's own, by the names of design.md 5.4.

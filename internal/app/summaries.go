@@ -259,6 +259,7 @@ func (a *App) count(ctx context.Context) error {
 	}
 	for {
 		a.probe(ctx)
+		a.room()
 		a.spot(ctx)
 		if since := a.status.silence(time.Now(), schedule); a.leads.Load() && !since.IsZero() {
 			a.status.set("silence", "warn", "No run has ended well for more than two of the schedule's intervals.", "the last one did at "+since.UTC().Format(time.RFC3339)+", or the server started then")
