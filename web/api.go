@@ -123,6 +123,13 @@ func (s *server) apiShadow(v *visit) error {
 	if err != nil {
 		return err
 	}
+	switch v.r.URL.Query().Get("table") {
+	case "":
+	case "compare":
+		return s.comparedJSON(v, sh)
+	default:
+		return invalid("table must be compare, or be left out")
+	}
 	page, err := v.page()
 	if err != nil {
 		return err
@@ -144,6 +151,24 @@ func (s *server) apiShadow(v *visit) error {
 	out["live"] = live
 	out["backtest"] = object{"virtual_drops": sh.total, "at": timeJSON(sh.at)}
 	return answer(v, http.StatusOK, out)
+}
+
+// comparedJSON is the backtest beside the counters of enforcers, over the same 24
+// hours, for each quota in shadow that was replayed. What is apart is null where
+// enforcers have not counted long enough.
+func (s *server) comparedJSON(v *visit, sh *shadowed) error {
+	if err := s.compare(v.ctx(), sh); err != nil {
+		return err
+	}
+	quotas := make([]object, 0, len(sh.quotas))
+	for _, q := range sh.quotas {
+		line := object{"bucket": q.row.name, "key": keyJSON(q.row.key), "backtest_drops": q.backtest, "counted_virtual_drops": q.counted.VirtualDrops, "counted_offered": q.counted.Offered, "apart": nil}
+		if apart, young := q.reading(); !young {
+			line["apart"] = apart
+		}
+		quotas = append(quotas, line)
+	}
+	return answer(v, http.StatusOK, object{"at": timeJSON(sh.at), "quotas": quotas})
 }
 
 func episodeJSON(e rlc.Episode) object {

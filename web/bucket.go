@@ -40,6 +40,9 @@ func (s *server) bucket(v *visit) error {
 	if one && ending != "" && table == "marks" {
 		return s.quotaMarks(v, t, r, ending)
 	}
+	if one && ending == ".json" && table == "history" {
+		return s.changesJSON(v, t, r)
+	}
 	if ending == ".json" {
 		return s.answerBucket(v, t, name, key)
 	}
@@ -228,7 +231,8 @@ func (s *server) quotaPage(v *visit, t *truth, r *row) error {
 	}
 	view.Overridden = s.overriddenGrid(v, overrides)
 	view.Pager, view.EpisodeCSV = v.pager(page, len(log), total), tableCSV(v, "episodes")
-	view.Pager.CSV, view.Pager.JSON = tableCSV(v, "history"), ""
+	view.Pager.CSV, view.Pager.JSON = tableCSV(v, "history"), tableAs(v, ".json", "history")
+	view.JSON = tableAs(v, ".json", "")
 	view.DaysCSV, view.StepsCSV, view.FlagsCSV = tableCSV(v, ""), tableCSV(v, "steps"), tableCSV(v, "left_out")
 	if len(log) == 0 {
 		view.NoHistory = &ui.Empty{Title: "No run has changed this quota", Reason: "A line appears when a run proposes another number, or when what holds it changes."}

@@ -2,6 +2,7 @@ package web
 
 import (
 	"errors"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -172,6 +173,24 @@ func (s *server) changesCSV(v *visit, t *truth, r *row) error {
 		rows = append(rows, []string{stamp(c.At), limit(c.Old), limit(c.New), c.Held, c.HeldWhy, c.Why, c.RunID})
 	}
 	return sheet(v, t.name+"-"+r.id()+"-history", []string{"at", "old_rate", "new_rate", "held", "held_why", "why", "run"}, rows)
+}
+
+// changesJSON is a page of every change that runs proposed for a quota, the newest
+// first.
+func (s *server) changesJSON(v *visit, t *truth, r *row) error {
+	page, err := v.page()
+	if err != nil {
+		return err
+	}
+	log, total, err := s.Records.ChangeLog(v.ctx(), t.name, r.name, r.key, page)
+	if err != nil {
+		return err
+	}
+	changes := make([]object, 0, len(log))
+	for _, c := range log {
+		changes = append(changes, object{"at": timeJSON(c.At), "old": c.Old, "new": c.New, "held": orNull(c.Held), "held_why": orNull(c.HeldWhy), "why": c.Why, "run": c.RunID})
+	}
+	return answer(v, http.StatusOK, paged("changes", changes, page, total))
 }
 
 func (s *server) daysCSV(v *visit, t *truth, r *row) error {

@@ -204,6 +204,7 @@ func (s *server) shadow(v *visit) error {
 	view.Live, view.NoLive = liveRows(name, sh), noLive(name, sh)
 	view.Counted, view.Offered = "Counted by enforcers "+sh.age.text+", until now, ", "Offered "+sh.age.label
 	view.LiveCSV, view.CompareCSV = serviceURL(name)+"/shadow.csv?table=live", serviceURL(name)+"/shadow.csv?table=compare"
+	view.CompareJSON = serviceURL(name) + "/shadow.json?table=compare"
 	if rest := len(sh.counted) - len(view.Live); rest > 0 {
 		view.LiveRest = "and " + plural(rest, "quota", "quotas") + " with fewer"
 	}

@@ -292,6 +292,7 @@ type Bucket struct {
 	NoEpisode   *Empty
 	EpisodeCSV  string
 	StepsCSV    string
+	JSON        string // the page for programs: days, steps, what is left out, episodes
 	FlagsCSV    string
 	DaysCSV     string
 	Emergency   string // where an override of it is begun
@@ -415,6 +416,7 @@ type Shadow struct {
 	LiveRest    string // how many quotas are not listed; "" for none
 	LiveCSV     string // the same as a sheet, of all quotas
 	CompareCSV  string
+	CompareJSON string
 	NoLive      *Empty
 	Compare     []CompareRow
 	CompareRest string // why fewer are listed than were replayed; ""
