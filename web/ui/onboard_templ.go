@@ -43,7 +43,7 @@ func OnboardPage(f Frame, v Onboard) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<section class=\"leaf\" aria-labelledby=\"seen\"><header><h2 id=\"seen\">What is seen</h2><p>From four weeks of history, as a first run would read it. Confidence is high from 21 days with 95 % coverage, fair from 14 days.</p></header><div><p class=\"say\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<section class=\"leaf\" aria-labelledby=\"seen\"><header><h2 id=\"seen\">What is seen</h2><p>From four weeks of history, as a first run would read it. Confidence is high from 21 days with 95\u00a0% coverage, fair from 14 days.</p></header><div><p class=\"say\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
