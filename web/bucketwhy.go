@@ -202,7 +202,7 @@ func (s *server) overriddenGrid(v *visit, log []rlc.Override) ui.Grid {
 	g := ui.Grid{Caption: "Overrides that touched this quota, the newest first", Columns: []ui.Column{{Label: "Began"}, {Label: "Whom"}, {Label: "What", Class: "num"}, {Label: "Stood", Class: "num"}, {Label: "By"}, {Label: "Reason", Class: "wide"}}}
 	for _, o := range log[:min(len(log), overriddenShown)] {
 		r := s.overrideRow(v, o)
-		g.Rows = append(g.Rows, []ui.Cell{{Text: r.From.Text}, {Text: r.Subject}, {Text: r.Does}, {Text: r.Held}, {Text: r.By}, {Text: s.reasonFor(v, o)}})
+		g.Rows = append(g.Rows, []ui.Cell{{At: r.From}, {Text: r.Subject}, {Text: r.Does}, {Text: r.Held}, {Text: r.By}, {Text: s.reasonFor(v, o)}})
 	}
 	return g
 }

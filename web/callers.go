@@ -314,7 +314,7 @@ func callerCells(v *visit, x *limitOn, caller string, age counting) []ui.Cell {
 		cells[8].Text = rate(float64(p))
 	}
 	if !x.since.IsZero() {
-		cells[9] = ui.Cell{Text: v.time(x.since).Text + ", " + plural(x.episodes, "episode", "episodes")}
+		cells[9] = ui.Cell{At: v.time(x.since), Text: ", " + plural(x.episodes, "episode", "episodes")}
 	} else if x.row.inForce() == nil {
 		cells[9].Text = "not replayed"
 	}

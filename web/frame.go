@@ -241,6 +241,9 @@ func (v *visit) timeAs(t time.Time, layout string) ui.Time {
 	return ui.Time{ISO: t.UTC().Format(time.RFC3339), Text: l.Format(layout), Full: full}
 }
 
+// dated is an instant as a piece of a sentence.
+func dated(t ui.Time) ui.Part { return ui.Part{Text: t.Text, At: t} }
+
 // with is this page's address with some query parameters changed; an empty
 // value removes one. A changed filter starts at page 1.
 func (v *visit) with(pairs ...string) string {

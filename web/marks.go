@@ -124,7 +124,7 @@ func markTable(v *visit, all []happening) ui.Grid {
 		if !h.until.IsZero() {
 			lasted = span(h.until.Sub(h.at))
 		}
-		g.Rows = append(g.Rows, []ui.Cell{{Text: v.timeAs(h.at, "Mon 2 Jan 15:04").Text}, {Text: lasted}, {Text: h.kind}, {Text: h.what.Text, URL: h.what.URL}})
+		g.Rows = append(g.Rows, []ui.Cell{{At: v.timeAs(h.at, "Mon 2 Jan 15:04")}, {Text: lasted}, {Text: h.kind}, {Text: h.what.Text, URL: h.what.URL}})
 	}
 	return g
 }

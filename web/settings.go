@@ -147,9 +147,9 @@ func (s *server) setupVerdict(v *visit, setup Setup) []ui.Part {
 	case stopped:
 		say = append(say, ui.Part{Text: "but automation is stopped: ", Bold: true}, ui.Part{Text: "let go of the switch", URL: "/emergency"}, ui.Part{Text: "."})
 	case setup.Leads:
-		say = append(say, ui.Part{Text: "next on "}, ui.Part{Text: v.time(setup.Next).Text, Bold: true}, ui.Part{Text: ", by this replica."})
+		say = append(say, ui.Part{Text: "next on "}, dated(v.time(setup.Next)), ui.Part{Text: ", by this replica."})
 	default:
-		say = append(say, ui.Part{Text: "next on "}, ui.Part{Text: v.time(setup.Next).Text, Bold: true}, ui.Part{Text: ", by the replica that leads; this one does not."})
+		say = append(say, ui.Part{Text: "next on "}, dated(v.time(setup.Next)), ui.Part{Text: ", by the replica that leads; this one does not."})
 	}
 	return say
 }

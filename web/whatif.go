@@ -242,7 +242,7 @@ func answerParts(v *visit, limit rlc.Limit, atMost bool, b *rlc.Backtest) []ui.P
 	parts = append(parts, ui.Part{Text: " would have dropped "}, ui.Part{Text: atLeast(b), Bold: true},
 		ui.Part{Text: " of " + count(b.Requests) + " requests (" + percent(float64(b.Share)) + ") in "}, ui.Part{Text: plural(len(b.Episodes), "episode", "episodes"), Bold: true})
 	if b.Worst != nil {
-		parts = append(parts, ui.Part{Text: "; the worst step was " + v.time(b.Worst.At).Text + " at " + rate(float64(b.Worst.Rate))})
+		parts = append(parts, ui.Part{Text: "; the worst step was "}, dated(v.time(b.Worst.At)), ui.Part{Text: " at " + rate(float64(b.Worst.Rate)) + " req/s"})
 	}
 	return append(parts, ui.Part{Text: "."})
 }

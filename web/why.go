@@ -335,7 +335,8 @@ func (s *server) refusedTiles(v *visit, e *explained, seen counts, age counting)
 				last = x.Until
 			}
 		}
-		tiles[4].Figure = v.timeAs(first, "2 Jan 15:04").Text
+		tiles[4].At = v.timeAs(first, "2 Jan 15:04")
+		tiles[4].Figure = tiles[4].At.Text
 		tiles[4].From = "the first of " + plural(len(b.Episodes), "episode", "episodes") + " that this limit has in four weeks; the last ended " + v.timeAs(last, "2 Jan 15:04").Text
 	}
 	return tiles, nil

@@ -11,6 +11,7 @@ type Grid struct {
 // Cell is one cell. Kind is bad, violet, soft or "" for plain text.
 type Cell struct {
 	Text, URL, Kind string
+	At              Time   // before the text, in full where it is pointed at; the zero value shows none
 	Chip            Chip   // before the text; the zero value shows none
 	Level           string // a sign before the text: good, warn, bad, note; "" for none
 }

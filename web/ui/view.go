@@ -89,6 +89,7 @@ type Spark struct {
 type Tile struct {
 	Label, Figure, Unit, From string
 	Level                     string // "" or bad
+	At                        Time   // the instant that Figure is; the zero value for none
 	Spark                     Spark  // how it was; the zero value draws nothing
 }
 
@@ -157,6 +158,7 @@ type Part struct {
 	Text string
 	URL  string
 	Bold bool
+	At   Time // the instant that Text is; the zero value for none
 }
 
 // Task is something that waits for a person.
