@@ -45,6 +45,9 @@ func TestAServiceWithoutAPolicyIsOnboardedIntoShadow(t *testing.T) {
 	h := f.handler(t)
 	holds(t, h, "/services", "unmanaged 2", "/services?show=unmanaged")
 	holds(t, h, "/services?show=unmanaged", "2 services have traffic and no policy", `href="/services/ledger/onboard"`)
+	if page := holds(t, h, "/proposals?service=ledger", "ledger has traffic and no policy, so no run looks at it.", `href="/services/ledger/onboard"`); strings.Contains(page, "No service is called") {
+		t.Error("a service that metrics name is said not to exist")
+	}
 	holds(t, h, "/services/ledger/onboard", "210 req/s and has no limit", "One quota for each caller", "2 quotas, 1 of them with high confidence", "390", "low", "retention is 9 days", "service: ledger", "to put it in shadow")
 	if w := get(h, "/services/nosuch/onboard"); w.Code != http.StatusNotFound {
 		t.Errorf("an unknown service: %d", w.Code)

@@ -108,11 +108,14 @@ func (l listed) verdict() []ui.Part {
 	return []ui.Part{{Text: plural(l.total, "proposal"+of, "proposals"+of) + ", newest first."}}
 }
 
-// noProposal says why the list is empty: a name that nothing has, the filter, or that
-// no run has proposed anything.
+// proposes is when there is a proposal.
+const proposes = "A proposal appears when a run has read history and finds a quota that has no limit yet, or whose limit should move by more than its deadband."
+
+// noProposal says why the list is empty: a name that nothing has, a service without a
+// policy, the filter, or that no run has proposed anything.
 func (s *server) noProposal(v *visit, f rlc.ProposalFilter) *ui.Empty {
 	if f == (rlc.ProposalFilter{}) {
-		return &ui.Empty{Title: "No proposal yet", Reason: "A proposal appears when a run finds a quota that should move by more than its deadband.", Fix: ui.Link{Text: "Runs", URL: "/runs"}}
+		return &ui.Empty{Title: "No proposal yet", Reason: proposes, Fix: ui.Link{Text: "Runs", URL: "/runs"}}
 	}
 	var query []string
 	for _, part := range [][2]string{{"state", string(f.State)}, {"service", f.Service}, {"owner", f.Owner}, {"kind", f.Kind}} {
@@ -120,7 +123,7 @@ func (s *server) noProposal(v *visit, f rlc.ProposalFilter) *ui.Empty {
 			query = append(query, part[0]+"="+part[1])
 		}
 	}
-	out := &ui.Empty{Title: "Nothing to show", Reason: "No proposal fits the filter. One appears when a run finds a quota that should move by more than its deadband.", Query: strings.Join(query, " "), Fix: ui.Link{Text: "Show all", URL: "/proposals"}}
+	out := &ui.Empty{Title: "Nothing to show", Reason: "No proposal fits the filter. " + proposes, Query: strings.Join(query, " "), Fix: ui.Link{Text: "Show all", URL: "/proposals"}}
 	_, desired := s.Truths.Desired()
 	if desired == nil {
 		return out
@@ -131,10 +134,23 @@ func (s *server) noProposal(v *visit, f rlc.ProposalFilter) *ui.Empty {
 			services, owners = append(services, svc.Name), append(owners, svc.Owners...)
 		}
 	}
-	if f.Service != "" && !slices.Contains(services, f.Service) {
-		out.Reason = "No service is called " + f.Service + meant(f.Service, services) + "."
-	} else if f.Owner != "" && !slices.Contains(owners, f.Owner) {
+	for name := range desired.Broken {
+		if s.maySee(v.who, name) {
+			services = append(services, name)
+		}
+	}
+	unmanaged := slices.DeleteFunc(slices.Clone(s.unmanagedNames()), func(name string) bool { return !s.maySee(v.who, name) })
+	switch {
+	case f.Service != "" && slices.Contains(unmanaged, f.Service):
+		out.Title, out.Reason = "No policy yet", f.Service+" has traffic and no policy, so no run looks at it."
+		out.Fix = ui.Link{Text: "Its first policy", URL: serviceURL(f.Service) + "/onboard"}
+	case f.Service != "" && !slices.Contains(services, f.Service):
+		out.Reason = "No service is called " + f.Service + meant(f.Service, append(services, unmanaged...)) + "."
+	case f.Owner != "" && !slices.Contains(owners, f.Owner):
 		out.Reason = "No policy names " + f.Owner + " among its owners" + meant(f.Owner, owners) + "."
+	case f == (rlc.ProposalFilter{Service: f.Service}):
+		out.Title, out.Reason = "No proposal of "+f.Service+" yet", proposes
+		out.Fix = ui.Link{Text: "Its runs", URL: runsURL(f.Service)}
 	}
 	out.Reason = strings.Replace(out.Reason, "?.", "?", 1)
 	return out

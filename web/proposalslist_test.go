@@ -57,7 +57,8 @@ func TestProposalsAreFilteredByTheAddress(t *testing.T) {
 		"/proposals?service=chekout":    {"No service is called chekout; did you mean checkout?</p>", "service=chekout", "Show all"},
 		"/proposals?owner=team-payment": {"No policy names team-payment among its owners; did you mean team-payments?</p>"},
 		"/proposals?kind=predictive":    {"No proposal fits the filter.", "kind=predictive"},
-		"/proposals?service=media":      {"No proposal fits the filter."},
+		"/proposals?service=media":      {"No proposal of media yet", "A proposal appears when a run has read history", `href="/runs?service=media"`},
+		"/proposals?service=pricing":    {"No proposal of pricing yet"},
 	} {
 		holds(t, h, target, want...)
 	}
