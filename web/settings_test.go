@@ -41,7 +41,7 @@ func TestSettingsSayWhatIsInForceWhereFromAndWhatDoesNotAnswer(t *testing.T) {
 	w := request(h, "GET", "/settings", "", bearer)
 	page := strings.Join(strings.Fields(w.Body.String()), " ")
 	for _, want := range []string{
-		"rlc v1.4.0 9f2c1ab go1.26", "In trouble: History.", "recomputed at 17 * * * * (UTC), ", "<b>2 Dec 06:17</b>, by this replica", "in trouble since 2 Dec 06:00", "connection refused",
+		"rlc v1.4.0 9f2c1ab go1.26", "In trouble: History.", "recomputed at 17 * * * * (UTC), ", "2 Dec 06:17</time>, by this replica", "in trouble since 2 Dec 06:00", "connection refused",
 		"https://prometheus.example.com", "/etc/rlc/rlc.yaml:4:8", "set (file /run/secrets/token)", "Whoever has it may do everything.", "Stop automation", ">grpc<", "1–4 of 4",
 	} {
 		if w.Code != http.StatusOK || !strings.Contains(page, want) {

@@ -1470,12 +1470,12 @@ func episodes(rows []EpisodeRow, named bool) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		if named {
-			templ_7745c5c3_Err = columns([]Column{{Label: "When"}, {Label: "Lasted", Class: "num"}, {Label: "Quota"}, {Label: "Outcome"}, {Label: "Highest step / limit", Class: "num"}, {Label: "Requests", Class: "num"}, {Label: "Share", Class: "num"}}).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = columns([]Column{{Label: "When"}, {Label: "Lasted", Class: "num"}, {Label: "Quota"}, {Label: "Outcome"}, {Label: "Highest step / limit, req/s", Class: "num"}, {Label: "Requests dropped", Class: "num"}, {Label: "Share", Class: "num"}}).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 		} else {
-			templ_7745c5c3_Err = columns([]Column{{Label: "When"}, {Label: "Lasted", Class: "num"}, {Label: "Outcome"}, {Label: "Highest step / limit", Class: "num"}, {Label: "Requests", Class: "num"}, {Label: "Share", Class: "num"}}).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = columns([]Column{{Label: "When"}, {Label: "Lasted", Class: "num"}, {Label: "Outcome"}, {Label: "Highest step / limit, req/s", Class: "num"}, {Label: "Requests dropped", Class: "num"}, {Label: "Share", Class: "num"}}).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -1550,7 +1550,7 @@ func episodes(rows []EpisodeRow, named bool) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 141, "</td><td role=\"cell\" class=\"num\" data-l=\"Highest step / limit\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 141, "</td><td role=\"cell\" class=\"num\" data-l=\"Highest step / limit, req/s\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -1567,7 +1567,7 @@ func episodes(rows []EpisodeRow, named bool) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 142, "</td><td role=\"cell\" class=\"num\" data-l=\"Requests\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 142, "</td><td role=\"cell\" class=\"num\" data-l=\"Requests dropped\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

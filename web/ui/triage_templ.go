@@ -31,7 +31,7 @@ func triage(rows []EpisodeRow) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = columns([]Column{{Label: "When"}, {Label: "Lasted", Class: "num"}, {Label: "Quota"}, {Label: "Highest step / limit", Class: "num"}, {Label: "Would drop", Class: "num"}, {Label: "Share", Class: "num"}, {Label: "Likely cause"}, {Label: "Verdict"}}).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = columns([]Column{{Label: "When"}, {Label: "Lasted", Class: "num"}, {Label: "Quota"}, {Label: "Highest step / limit, req/s", Class: "num"}, {Label: "Would drop, requests", Class: "num"}, {Label: "Share", Class: "num"}, {Label: "Likely cause"}, {Label: "Verdict"}}).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -87,7 +87,7 @@ func triage(rows []EpisodeRow) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 7, "</a></td><td role=\"cell\" class=\"num\" data-l=\"Highest step / limit\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 7, "</a></td><td role=\"cell\" class=\"num\" data-l=\"Highest step / limit, req/s\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -104,14 +104,14 @@ func triage(rows []EpisodeRow) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 8, "</td><td role=\"cell\" class=\"num\" data-l=\"Would drop\"><span class=\"violet\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 8, "</td><td role=\"cell\" class=\"num\" data-l=\"Would drop, requests\"><span class=\"violet\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var6 string
 			templ_7745c5c3_Var6, templ_7745c5c3_Err = templ.JoinStringErrs(r.Drops)
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `ui/triage.templ`, Line: 21, Col: 84}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `ui/triage.templ`, Line: 21, Col: 94}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var6))
 			if templ_7745c5c3_Err != nil {
