@@ -115,8 +115,9 @@ func (s *server) told(v *visit, err error) fault {
 // browsers.
 func (s *server) fail(v *visit, err error) {
 	f := s.told(v, err)
+	var next ui.Link
 	if f.status == http.StatusNotFound {
-		f.detail = s.nearest(v.who, f.detail)
+		f.detail, next = s.nearest(v.who, f.detail)
 	}
 	if f.status == http.StatusUnauthorized {
 		v.w.Header().Set("WWW-Authenticate", `Bearer realm="rlc"`)
@@ -137,7 +138,7 @@ func (s *server) fail(v *visit, err error) {
 	if strings.TrimSuffix(f.detail, ".") == title(f) {
 		f.detail = "" // the title says it
 	}
-	view := ui.Fault{Status: fmt.Sprint(f.status), Title: title(f), Detail: f.detail}
+	view := ui.Fault{Status: fmt.Sprint(f.status), Title: title(f), Detail: f.detail, Next: next}
 	if f.status == http.StatusUnauthorized {
 		back := "/"
 		if v.r.Method == http.MethodGet {

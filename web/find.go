@@ -242,11 +242,8 @@ func (s *server) named(v *visit, tell func(h hit, also string)) {
 			tell(hit{"service", name, serviceURL(name), "its policy cannot be read"}, "")
 		}
 	}
-	if s.Onboarding != nil && s.maySee(v.who, "") {
-		unmanaged, _, _ := s.Onboarding.Unmanaged() // what was seen is named beside an error, too
-		for _, name := range unmanaged {
-			tell(hit{"service", name, serviceURL(name) + "/onboard", "has no policy yet"}, "")
-		}
+	for _, name := range s.unmanagedFor(v.who) {
+		tell(hit{"service", name, serviceURL(name) + "/onboard", "has no policy yet"}, "")
 	}
 	for name := range sortedMap(callers) {
 		tell(hit{"caller", name, "/callers/" + segment(name), "what limits it, and what was refused"}, "")

@@ -47,6 +47,14 @@ func (s *server) unmanagedNames() []string {
 	return names
 }
 
+// unmanagedFor are those for who may see services of others; none for anybody else.
+func (s *server) unmanagedFor(who identity) []string {
+	if !s.maySee(who, "") {
+		return nil
+	}
+	return s.unmanagedNames()
+}
+
 // unmanagedSign points at services that have traffic and no policy; none where all
 // have one.
 func (s *server) unmanagedSign() []ui.Sign {

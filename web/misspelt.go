@@ -7,6 +7,7 @@ import (
 
 	"github.com/openrlc/rlc"
 	"github.com/openrlc/rlc/internal/spell"
+	"github.com/openrlc/rlc/web/ui"
 )
 
 // mostEdits is how far a misspelt name may be from the one that was meant.
@@ -104,14 +105,18 @@ func meant(name string, names []string) string {
 var notThere = regexp.MustCompile(`^There is no service "((?:[^"\\\\]|\\\\.)*)"`)
 
 // nearest adds to the text of such an answer the service that was probably meant,
-// of those that who may see; any other text stays as it is.
-func (s *server) nearest(who identity, text string) string {
+// of those that who may see; any other text stays as it is. Of a service that has
+// traffic and no policy it says that, and where the first is made.
+func (s *server) nearest(who identity, text string) (string, ui.Link) {
 	m := notThere.FindStringSubmatch(text)
 	_, desired := s.Truths.Desired()
 	if m == nil || desired == nil {
-		return text
+		return text, ui.Link{}
 	}
-	var names []string
+	names := slices.Clone(s.unmanagedFor(who))
+	if slices.Contains(names, m[1]) {
+		return m[1] + " has traffic and no policy: no limit counts its requests.", ui.Link{Text: "Its first policy", URL: serviceURL(m[1]) + "/onboard"}
+	}
 	for _, svc := range desired.Services {
 		if s.maySee(who, svc.Name) {
 			names = append(names, svc.Name)
@@ -119,7 +124,7 @@ func (s *server) nearest(who identity, text string) string {
 	}
 	near := meant(m[1], names)
 	if near == "" {
-		return text
+		return text, ui.Link{}
 	}
-	return strings.TrimSuffix(text, ".") + near
+	return strings.TrimSuffix(text, ".") + near, ui.Link{}
 }

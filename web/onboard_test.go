@@ -45,6 +45,12 @@ func TestAServiceWithoutAPolicyIsOnboardedIntoShadow(t *testing.T) {
 	h := f.handler(t)
 	holds(t, h, "/services", "unmanaged 2", "/services?show=unmanaged")
 	holds(t, h, "/services?show=unmanaged", "2 services have traffic and no policy", `href="/services/ledger/onboard"`)
+	for _, path := range []string{"/services/ledger", "/services/ledger/shadow", "/why?service=ledger&caller=web"} {
+		w := get(h, path)
+		if page := w.Body.String(); w.Code != http.StatusNotFound || !strings.Contains(page, "ledger has traffic and no policy: no limit counts its requests.") || !strings.Contains(page, `href="/services/ledger/onboard"`) {
+			t.Errorf("%s: %d %s", path, w.Code, page)
+		}
+	}
 	if page := holds(t, h, "/proposals?service=ledger", "ledger has traffic and no policy, so no run looks at it.", `href="/services/ledger/onboard"`); strings.Contains(page, "No service is called") {
 		t.Error("a service that metrics name is said not to exist")
 	}

@@ -139,7 +139,7 @@ func (s *server) noProposal(v *visit, f rlc.ProposalFilter) *ui.Empty {
 			services = append(services, name)
 		}
 	}
-	unmanaged := slices.DeleteFunc(slices.Clone(s.unmanagedNames()), func(name string) bool { return !s.maySee(v.who, name) })
+	unmanaged := s.unmanagedFor(v.who)
 	switch {
 	case f.Service != "" && slices.Contains(unmanaged, f.Service):
 		out.Title, out.Reason = "No policy yet", f.Service+" has traffic and no policy, so no run looks at it."

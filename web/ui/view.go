@@ -556,6 +556,7 @@ type Fault struct {
 	SignIn string
 	Resend []Field // a form that can be sent again as it was; nil for none
 	Again  string  // the same page again; "" where asking again may not help
+	Next   Link    // where what was asked for comes to be; its URL "" for nowhere
 }
 
 // following is what follows a word: after a space, unless it begins with a mark that
