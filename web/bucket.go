@@ -108,7 +108,7 @@ func (s *server) bucketHead(t *truth, r *row) ui.Head {
 		h.Chips = []ui.Chip{{Mode: "held", Text: "not in the policy"}}
 		return h
 	}
-	h.Margin = string(r.bucket.Role) + " bucket, " + strings.ReplaceAll(r.bucket.Algorithm, "_", " ")
+	h.Margin = capital(string(r.bucket.Role)) + " bucket, " + strings.ReplaceAll(r.bucket.Algorithm, "_", " ")
 	h.Chips = []ui.Chip{modeChip(r.mode)}
 	var match []string
 	for a, p := range sortedMap(r.bucket.Match) {

@@ -278,7 +278,7 @@ func readyTile(t *truth, ready []rlc.ReadyBucket) ui.Tile {
 	}
 	tile.Unit = "of " + plural(shadows, "bucket", "buckets")
 	if len(ready) == 0 {
-		tile.From = "a bucket's Promote page says what its checks lack"
+		tile.From = "each bucket's checklist says what it lacks"
 	}
 	return tile
 }

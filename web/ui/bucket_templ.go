@@ -623,7 +623,7 @@ func oneQuota(v Bucket) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = columns([]Column{{Label: "When"}, {Label: "Lasted", Class: "num"}, {Label: "Because", Class: "wide"}, {Label: "Highest step", Class: "num"}, {Label: "Limit had it counted", Class: "num"}, {Label: "Your word", Class: "wide"}}).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = columns([]Column{{Label: "When"}, {Label: "Lasted", Class: "num"}, {Label: "Because", Class: "wide"}, {Label: "Highest step, req/s", Class: "num"}, {Label: "Limit had it counted, req/s", Class: "num"}, {Label: "Your word", Class: "wide"}}).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -1219,7 +1219,7 @@ func ShadowPage(f Frame, v Shadow) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = columns([]Column{{Label: "Quota"}, {Label: "Backtest", Class: "num"}, {Label: "Counters", Class: "num"}, {Label: "Apart", Class: "num"}, {Label: "Reading", Class: "wide"}}).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = columns([]Column{{Label: "Quota"}, {Label: "Backtest, requests", Class: "num"}, {Label: "Counters, requests", Class: "num"}, {Label: "Apart", Class: "num"}, {Label: "Reading", Class: "wide"}}).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
