@@ -16,7 +16,9 @@ func TestAFullDiskIsSaid(t *testing.T) {
 	if err := os.Symlink("/dev/full", probe); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "not ready", func() bool { return strings.Contains(strings.Join(a.Ready(), "\n"), "the data folder cannot be written to: ") })
+	eventually(t, "not ready", func() bool {
+		return strings.Contains(strings.Join(a.Ready(), "\n"), "the data folder cannot be written to: ")
+	})
 	if b := a.Banners(); len(b) == 0 || !strings.Contains(b[0].Text, "disk is full") || !strings.Contains(b[0].Detail, "no space left") {
 		t.Errorf("banners %+v", b)
 	}
