@@ -56,7 +56,7 @@ func (s *server) emergency(v *visit) error {
 	switches := s.Overrides.Switches()
 	view.Zones = s.zoneSigns(len(view.Standing) > 0 || slices.ContainsFunc(switches, func(k rlc.KillSwitch) bool { return k.On }))
 	view.Switches = switchRows(switches)
-	view.NoRecent = "None has ended yet."
+	view.NoRecent = "None is on record yet."
 	log, total, err := s.Records.OverrideLog(v.ctx(), page)
 	switch {
 	case unavailable(err):

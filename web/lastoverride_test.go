@@ -41,3 +41,10 @@ func TestAQuotaSaysWhichOverrideStoodLast(t *testing.T) {
 		t.Error("geo has had no override, and its page says otherwise")
 	}
 }
+
+// One that stands and is not stored yet is no reason to say that there was none.
+func TestRecentOverridesAreThoseOnRecord(t *testing.T) {
+	f := newFixture(t)
+	f.overrides = []rlc.Override{override("o1", nil)}
+	holds(t, f.handler(t), "/emergency", "None is on record yet.")
+}
