@@ -65,6 +65,43 @@ func (r *Repo) PublishFirst(ctx context.Context, who Person, message string, fil
 	return done.String(), nil
 }
 
+// FirstOf are those of some services whose first policies wait on FirstBranch: the
+// branch has one and the base branch has none. They are of the repository as it was
+// last looked at.
+func (r *Repo) FirstOf(ctx context.Context, services []string) (waiting []string, err error) {
+	err = r.look(ctx, "", func(v *view, _ tips) error {
+		waiting = nil
+		at, err := r.bare.read("refs/heads/" + FirstBranch)
+		if err != nil || at.IsZero() {
+			return err
+		}
+		c, err := v.commit(at)
+		if err != nil {
+			return err
+		}
+		base := r.line.tip().tree
+		for _, name := range services {
+			path := quotafile.PolicyPath(name)
+			_, on, err := v.find(c.TreeHash, path)
+			if err != nil {
+				return err
+			}
+			_, based, err := v.find(base, path)
+			if err != nil {
+				return err
+			}
+			if on && !based {
+				waiting = append(waiting, name)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for first policies: %w", err)
+	}
+	return waiting, nil
+}
+
 // among are the paths of files that a tree has already, sorted.
 func (v *view) among(tree plumbing.Hash, files rlc.Files) (there []string, err error) {
 	for _, path := range slices.Sorted(maps.Keys(files)) {

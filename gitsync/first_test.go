@@ -2,6 +2,7 @@ package gitsync_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -38,6 +39,13 @@ func firstPolicies(t *testing.T, w *world) {
 		t.Errorf("the branch:\n%s\nwant\n%s", got, want)
 	}
 
+	waiting := func(want ...string) {
+		t.Helper()
+		if got, err := w.FirstOf(t.Context(), []string{"checkout", "geo", "mail", "tax"}); err != nil || !slices.Equal(got, want) {
+			t.Errorf("waiting: %q, %v; want %q", got, err, want)
+		}
+	}
+	waiting("geo", "mail")
 	again, err := w.PublishFirst(t.Context(), ann, "First policies", files)
 	if err != nil || again != first || w.rev(gitsync.FirstBranch) != first {
 		t.Errorf("again: %s, %v", again, err)
@@ -64,5 +72,6 @@ func firstPolicies(t *testing.T, w *world) {
 	if err != nil || w.git(w.path, "rev-parse", second+"^") != w.rev("main") {
 		t.Errorf("after the merge: %s, %v", second, err)
 	}
+	waiting("tax")
 	w.fsck()
 }

@@ -25,7 +25,19 @@ func (s *server) firstStep() *ui.Empty {
 		view.Reason = "No service has a policy yet, so nothing is limited. Metrics name " + plural(len(names), "service", "services") + " without one: " +
 			some(names) + ". For each, a page suggests buckets and puts up a first policy, all in shadow."
 	}
+	if begun, branch := s.begun(); len(begun) > 0 {
+		view.Title, view.Query = "The first step: merge "+branch, "git merge origin/"+branch
+		view.Reason = "The branch " + branch + " has first policies of " + plural(len(begun), "service", "services") + ": " + some(begun) + ". Nothing is limited until it is merged, all in shadow at first."
+	}
 	return view
+}
+
+// begun are the services whose first policies wait on a branch, and that branch.
+func (s *server) begun() ([]string, string) {
+	if s.Onboarding == nil {
+		return nil, ""
+	}
+	return s.Onboarding.Begun()
 }
 
 // mostNamed are the services that a sentence names.

@@ -65,6 +65,7 @@ type fixture struct {
 	history   map[string]rlc.History // service + "|" + quota id
 	counts    []rlc.Count
 	judged    map[string]rlc.OverrideCount
+	begun     []string  // services whose first policy waits on a branch
 	since     time.Time // when counting began; zero: more than 24 h ago
 	banners   []web.Banner
 	acks      []rlc.Ack

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +15,9 @@ import (
 // Onboarding is about services that metrics name and no policy is about.
 type Onboarding interface {
 	Unmanaged() (names []string, at time.Time, err error) // as of the last look; it asks nobody
+	// Begun are those of them whose first policies wait on a branch to be merged, and
+	// that branch.
+	Begun() (services []string, branch string)
 	Look(ctx context.Context, service string) (Sighting, error)
 	Onboard(ctx context.Context, service string, owners []string, actor string) error
 }
@@ -120,6 +124,9 @@ func (s *server) onboard(v *visit) error {
 	view.Verdict = []ui.Part{{Text: name + " gets " + rate(float64(seen.Rate)) + " req/s and has no limit. "}, {Text: each, Bold: true}, {Text: " fits its traffic (" + seen.Why + "): " + plural(len(seen.Limits), "quota", "quotas") + ", " + count(float64(sure)) + " of them with high confidence."}}
 	for _, d := range seen.Doubts {
 		view.Doubts = append(view.Doubts, ui.Sign{Level: "warn", Before: d})
+	}
+	if begun, branch := s.Onboarding.Begun(); slices.Contains(begun, name) {
+		view.Doubts = append([]ui.Sign{{Level: "warn", Before: "A first policy of it waits on the branch " + branch, Soft: "merge that branch instead, or delete it first"}}, view.Doubts...)
 	}
 	if len(seen.Doubts) == 0 {
 		view.Doubts = []ui.Sign{{Level: "good", Before: "Every check of the history source passed"}}

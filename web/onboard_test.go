@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/policies"
+	"github.com/openrlc/rlc/quotafile"
 	"github.com/openrlc/rlc/web"
 )
 
@@ -21,6 +23,8 @@ type sightings struct{ f *fixture }
 func (sightings) Unmanaged() ([]string, time.Time, error) {
 	return []string{"ledger", hostile[0]}, runAt, nil
 }
+
+func (s sightings) Begun() ([]string, string) { return s.f.begun, "rlc/_init" }
 
 func (sightings) Look(_ context.Context, name string) (web.Sighting, error) {
 	if name != "ledger" && name != hostile[0] {
@@ -136,4 +140,18 @@ func TestTheSheetsOfUnmanagedServicesListThose(t *testing.T) {
 			t.Errorf("%s: %s, want %s", target, got, want)
 		}
 	}
+}
+
+// First policies that wait on a branch are said where somebody would begin anew.
+func TestFirstPoliciesThatWaitAreMergedAndNotMadeAnew(t *testing.T) {
+	f := newFixture(t)
+	h := f.handler(t)
+	const waits = "A first policy of it waits on the branch rlc/_init"
+	if strings.Contains(get(h, "/services/ledger/onboard").Body.String(), waits) {
+		t.Error("one waits where there is none")
+	}
+	f.begun = []string{"ledger"}
+	holds(t, h, "/services/ledger/onboard", waits, "merge that branch instead, or delete it first")
+	f.files, f.desired = rlc.Files{}, quotafile.Parse(rlc.Files{}, policies.Builtin().Check)
+	holds(t, h, "/", "The first step: merge rlc/_init", "has first policies of 1 service: ledger. Nothing is limited until it is merged", "git merge origin/rlc/_init")
 }

@@ -59,7 +59,7 @@ func (d did) says(o rlc.Override) []ui.Part {
 	case d.counts == nil:
 		return []ui.Part{{Text: d.unknown}}
 	case !ok:
-		return []ui.Part{{Text: "Nothing is counted for it yet: no enforcer that Prometheus scrapes has it."}}
+		return []ui.Part{{Text: "Not counted yet: its first count comes with the next scrape of the enforcers."}}
 	case c.Judged < 1:
 		return []ui.Part{{Text: "No request has met it" + over}}
 	case o.Action == "lift" && c.Drops < 1:

@@ -38,7 +38,7 @@ func TestAnOverrideSaysWhatItDoes(t *testing.T) {
 		"mild":    "Dropped none of 40 requests in the last 5 min.",
 		"lifts":   "Admitted all 700 requests that met it in the last 5 min.",
 		"partly":  "Let go of 700 requests in the last 5 min; something else dropped 50 of them.",
-		"unheard": "Nothing is counted for it yet: no enforcer that Prometheus scrapes has it.",
+		"unheard": "Not counted yet: its first count comes with the next scrape of the enforcers.",
 	}
 	h := calmly(t, f)
 	listed := body(t, get(h, "/emergency.json"), 200)["overrides"].([]any)

@@ -35,6 +35,13 @@ func (a *App) firstPolicy(ctx context.Context, did, service string, policy []byt
 	if files[path] != nil {
 		return fmt.Errorf("%w: %s is there already", rlc.ErrConflict, path)
 	}
+	waiting, err := a.Repo.FirstOf(ctx, []string{service})
+	if err != nil {
+		return err
+	}
+	if len(waiting) > 0 {
+		return fmt.Errorf("%w: a first policy of %s waits on the branch %s; merge that branch, or delete it first", rlc.ErrConflict, service, gitsync.FirstBranch)
+	}
 	next := maps.Clone(files)
 	next[path] = policy
 	parsed := quotafile.Parse(next, a.policies.Check)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/gitsync"
 	"github.com/openrlc/rlc/policies"
 	"github.com/openrlc/rlc/web"
 )
@@ -21,6 +22,7 @@ type spotted struct {
 	at      time.Time
 	profile map[string]string // service to the profile whose metrics name it
 	err     error
+	waiting []string // of them, those whose first policy waits on gitsync.FirstBranch
 }
 
 // spotEvery is how often metrics are asked which services they name; spotAgain
@@ -47,6 +49,30 @@ func (a *App) Unmanaged() (names []string, at time.Time, err error) {
 	}
 	slices.Sort(names)
 	return names, s.at, s.err
+}
+
+// Begun are the services of Unmanaged whose first policies wait on a branch to be
+// merged, and that branch; as of the last look.
+func (a *App) Begun() (services []string, branch string) {
+	a.spotted.mu.Lock()
+	defer a.spotted.mu.Unlock()
+	return a.spotted.waiting, gitsync.FirstBranch
+}
+
+// begun looks which services have a first policy that waits.
+func (a *App) begun(ctx context.Context) error {
+	names, _, _ := a.Unmanaged()
+	if len(names) > 0 {
+		waiting, err := a.Repo.FirstOf(ctx, names)
+		if err != nil {
+			return err
+		}
+		names = waiting
+	}
+	a.spotted.mu.Lock()
+	a.spotted.waiting = names
+	a.spotted.mu.Unlock()
+	return nil
 }
 
 // spot asks, where the last look is old, which services the metrics name, by

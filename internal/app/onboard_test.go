@@ -5,11 +5,13 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/openrlc/rlc"
+	"github.com/openrlc/rlc/gitsync"
 	"github.com/openrlc/rlc/internal/app"
 )
 
@@ -93,6 +95,14 @@ func TestTrafficWithoutAPolicyIsOnboardedAndItsLimitsAreProposed(t *testing.T) {
 	if page := get(t, a.URL+"/services/search/onboard"); !strings.Contains(page, "One quota for each caller") || !strings.Contains(page, "1 of them with high confidence") {
 		t.Errorf("the page that onboards:\n%s", page)
 	}
+	if _, err := a.Repo.PublishFirst(t.Context(), gitsync.Person{Name: "ann", Email: "ann@example.com"}, "First policies", rlc.Files{"services/search/policy.yaml": policy("search", "")}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "its first policy waits", func() bool { begun, _ := a.Begun(); return slices.Equal(begun, []string{"search"}) })
+	if err := a.Onboard(t.Context(), "search", nil, "ana"); !errors.Is(err, rlc.ErrConflict) || !strings.Contains(err.Error(), "rlc/_init") {
+		t.Errorf("onboarded beside a first policy that waits: %v", err)
+	}
+	git(t, filepath.Join(dir, "config.git"), "update-ref", "-d", "refs/heads/rlc/_init")
 	if to := submit(t, a, "/services/search/onboard", url.Values{"owners": {"team-search, team-web"}}); to != "/proposals?service=search&done=onboarded" {
 		t.Errorf("onboarding leads to %s", to)
 	}

@@ -261,6 +261,9 @@ func (a *App) count(ctx context.Context) error {
 		a.probe(ctx)
 		a.room()
 		a.spot(ctx)
+		if err := a.begun(ctx); err != nil && ctx.Err() == nil {
+			a.log.Debug("first policies that wait", "err", err)
+		}
 		if since := a.status.silence(time.Now(), schedule); a.leads.Load() && !since.IsZero() {
 			a.status.set("silence", "warn", "No run has ended well for more than two of the schedule's intervals.", "the last one did at "+since.UTC().Format(time.RFC3339)+", or the server started then")
 		} else {
