@@ -23,3 +23,12 @@ func TestEveryQuotaOfAListHasItsLastWeek(t *testing.T) {
 	holds(t, blind, "/services/checkout", "The last 7 days of these quotas cannot be read: ", "connection refused")
 	holds(t, blind, "/services/checkout/buckets/callers", "The last 7 days of these quotas cannot be read: ")
 }
+
+// What a section says of another holds only while that other is on the page.
+func TestLeftOutPointsToTheWhatIfOnlyWhereThereIsOne(t *testing.T) {
+	const target, points = "/services/checkout/buckets/mobile-create", "The what-if above counts all windows at once"
+	holds(t, newFixture(t).handler(t), target, `id="flags"`, points)
+	if page := holds(t, worlds["blind"](t), target, `id="flags"`, "The stored history cannot be read"); strings.Contains(page, points) {
+		t.Error("the page points to a what-if that it does not have")
+	}
+}
