@@ -439,7 +439,7 @@ func emergencyURL(service string, r *row) string {
 func noChart(t *truth, r *row, err error) *ui.Empty {
 	e := &ui.Empty{Title: "No history is stored for this quota", Reason: "The chart is drawn from what the last run read. Nothing has been read for it yet.", Fix: ui.Link{Text: "Runs", URL: "/runs"}}
 	if err != nil && !errors.Is(err, rlc.ErrNotFound) {
-		e.Title, e.Reason = "The stored history cannot be read", capital(plain(err))+"."
+		e.Title, e.Reason = "The stored history cannot be read", capital(plain(err))+". Limits in force stay as they are; the chart is back as soon as history can be read."
 	} else if r.change != nil && r.change.HeldWhy != "" {
 		e.Reason = "The last run says: " + r.change.HeldWhy + "."
 	}
