@@ -175,7 +175,7 @@ func (s *server) quotaPage(v *visit, t *truth, r *row) error {
 	if err != nil {
 		return err
 	}
-	overrides, err := s.touching(ctx, t, r)
+	overrides, err := s.touching(v, t, r)
 	if err != nil {
 		return err
 	}
@@ -246,7 +246,7 @@ func (s *server) quotaChart(v *visit, t *truth, r *row, h rlc.History, proposals
 	if err != nil {
 		return nil, err
 	}
-	happened, err := s.happenings(v.ctx(), t, r, spanned(h), proposals, promotions)
+	happened, err := s.happenings(v, t, r, spanned(h), proposals, promotions)
 	if err != nil {
 		return nil, err
 	}

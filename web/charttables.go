@@ -41,7 +41,7 @@ func (s *server) quotaMarks(v *visit, t *truth, r *row, ending string) error {
 		if err != nil {
 			return err
 		}
-		if happened, err = s.happenings(v.ctx(), t, r, spanned(h), proposals, promotions); err != nil {
+		if happened, err = s.happenings(v, t, r, spanned(h), proposals, promotions); err != nil {
 			return err
 		}
 	}

@@ -2,7 +2,6 @@ package web
 
 import (
 	"cmp"
-	"context"
 	"net/http"
 	"slices"
 	"strings"
@@ -27,7 +26,7 @@ type happening struct {
 
 // happenings are what a chart of a service marks in a window, oldest first; r
 // narrows them to what concerns one quota, nil does not.
-func (s *server) happenings(ctx context.Context, t *truth, r *row, w rlc.Window, proposals []rlc.Proposal, promotions []rollout.Promotion) ([]happening, error) {
+func (s *server) happenings(v *visit, t *truth, r *row, w rlc.Window, proposals []rlc.Proposal, promotions []rollout.Promotion) ([]happening, error) {
 	var all []happening
 	add := func(h happening) {
 		once := h.until.IsZero() && !h.at.Before(w.From) && h.at.Before(w.Until)
@@ -49,14 +48,14 @@ func (s *server) happenings(ctx context.Context, t *truth, r *row, w rlc.Window,
 			add(happening{at: p.Started, kind: "promote", label: "enforce", what: ui.Link{Text: p.Bucket + " goes from shadow to enforce, by " + p.Actor, URL: serviceURL(t.name) + "/history"}})
 		}
 	}
-	overrides, err := s.touching(ctx, t, r)
+	overrides, err := s.touching(v, t, r)
 	if err != nil {
 		return nil, err
 	}
 	for _, o := range overrides {
 		add(happening{at: o.From, until: o.Until, kind: "override", label: "override", what: ui.Link{Text: o.Subject() + " " + o.Does() + ", by " + o.Actor + ": " + o.Reason, URL: "/emergency"}})
 	}
-	deploys, _, err := s.Identities.AuditLog(ctx, rlc.AuditFilter{Action: deployed, Object: t.name, From: w.From, Until: w.Until}, rlc.Page{Number: 1, Size: mostMarks})
+	deploys, _, err := s.Identities.AuditLog(v.ctx(), rlc.AuditFilter{Action: deployed, Object: t.name, From: w.From, Until: w.Until}, rlc.Page{Number: 1, Size: mostMarks})
 	if err != nil {
 		return nil, err
 	}
@@ -81,10 +80,23 @@ func (s *server) happenings(ctx context.Context, t *truth, r *row, w rlc.Window,
 // mostMarks bounds what a chart marks: the newest.
 const mostMarks = 50
 
+// latelyShown bounds the overrides that a page knows of: the newest.
+const latelyShown = 200
+
+// lately are the newest overrides of all services, the newest first: read once for a
+// page.
+func (s *server) lately(v *visit) ([]rlc.Override, error) {
+	if v.lately == nil {
+		log, _, err := s.Records.OverrideLog(v.ctx(), rlc.Page{Number: 1, Size: latelyShown})
+		v.lately = &overrideLog{log, err}
+	}
+	return v.lately.list, v.lately.err
+}
+
 // touching are the newest overrides of a service, the newest first: what was
 // held, blocked or lifted by hand. With r only what touches that quota counts.
-func (s *server) touching(ctx context.Context, t *truth, r *row) ([]rlc.Override, error) {
-	log, _, err := s.Records.OverrideLog(ctx, rlc.Page{Number: 1, Size: 200})
+func (s *server) touching(v *visit, t *truth, r *row) ([]rlc.Override, error) {
+	log, err := s.lately(v)
 	if err != nil {
 		return nil, err
 	}

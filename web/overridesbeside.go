@@ -167,8 +167,8 @@ func goesOn(others []standsBeside) (say []ui.Part) {
 		return nil
 	}
 	x := others[0]
-	say = append(say, ui.Part{Text: "The override " + x.Subject + " "}, ui.Part{Text: x.Does, Bold: true},
-		ui.Part{Text: " stands until " + x.Expires.Format("2 Jan 15:04 MST") + " and goes on dropping; it ends with "}, ui.Part{Text: "rlc lift " + x.ID, Bold: true}, ui.Part{Text: ". "})
+	say = append(say, ui.Part{Text: "The override " + x.Subject + ", "}, ui.Part{Text: x.Does, Bold: true},
+		ui.Part{Text: ", stands until " + x.Expires.Format("2 Jan 15:04 MST") + " and goes on dropping; it ends with "}, ui.Part{Text: "rlc lift " + x.ID, Bold: true}, ui.Part{Text: ". "})
 	if more := len(others) - 1; more > 0 {
 		say = append(say, ui.Part{Text: plural(more, "more override drops", "more overrides drop") + " of it. "})
 	}

@@ -27,7 +27,7 @@ func TestALiftAdmitsOnlyWhatNothingElseDrops(t *testing.T) {
 		"below a limit":        {"enforce", []rlc.Override{override("o1", func(o *rlc.Override) { o.Rate = &held })}, 2, "rlc lift o1"},
 		"below a wide limit":   {"enforce", []rlc.Override{override("o1", func(o *rlc.Override) { o.Rate = &wide })}, 30, "rlc lift o1"},
 		"below a block":        {"enforce", []rlc.Override{override("o1", func(o *rlc.Override) { o.Action, o.Rate = "block", nil })}, 0, "goes on dropping"},
-		"below a drop by half": {"enforce", []rlc.Override{override("o1", func(o *rlc.Override) { o.Action, o.Rate, o.DropRatio = "drop", nil, 0.5 })}, 10, "drop 50 %"},
+		"below a drop by half": {"enforce", []rlc.Override{override("o1", func(o *rlc.Override) { o.Action, o.Rate, o.DropRatio = "drop", nil, 0.5 })}, 10, "50 % dropped"},
 		"another's override": {"enforce", []rlc.Override{override("o1", func(o *rlc.Override) {
 			o.Action, o.Rate, o.Match = "block", nil, map[string][]string{"caller": {"search"}}
 		})}, 30, "This would admit about 30 req/s"},

@@ -10,7 +10,7 @@ import (
 // count a drop under the quota bucket whoever dropped the request, so that without it
 // an override's drops would be put on the quota below it.
 func (s *server) stoodFor(v *visit, service string, r *row) []ui.Part {
-	log, _, err := s.Records.OverrideLog(v.ctx(), rlc.Page{Number: 1, Size: 200})
+	log, err := s.lately(v)
 	if err != nil {
 		log = s.Overrides.Overrides() // those that are over long ago are not known then
 	}

@@ -77,7 +77,7 @@ func (s *server) serviceMarks(v *visit, t *truth, w rlc.Window) ([]happening, er
 	if err != nil {
 		return nil, err
 	}
-	return s.happenings(v.ctx(), t, nil, w, proposals, promotions)
+	return s.happenings(v, t, nil, w, proposals, promotions)
 }
 
 // weekSays is what the shown part of a week comes to, in words. What was

@@ -277,6 +277,9 @@ func readyTile(t *truth, ready []rlc.ReadyBucket) ui.Tile {
 		}
 	}
 	tile.Unit = "of " + plural(shadows, "bucket", "buckets")
+	if t.broken || shadows == 0 {
+		return ui.Tile{Label: tile.Label, Figure: "—", From: "no bucket that can be read is in shadow"}
+	}
 	if len(ready) == 0 {
 		tile.From = "each bucket's checklist says what it lacks"
 	}

@@ -190,6 +190,13 @@ type visit struct {
 	gone  error // the page of a list that was asked for, where the list is shorter
 	// refused is why a form was not carried out that its page has to bring back.
 	refused *fault
+	lately  *overrideLog // see server.lately; nil before it is asked
+}
+
+// overrideLog is a reading of the overrides that were.
+type overrideLog struct {
+	list []rlc.Override
+	err  error
 }
 
 func (v *visit) ctx() context.Context { return v.r.Context() }

@@ -115,7 +115,7 @@ func TestLimitsOfEveryFormAreAudited(t *testing.T) {
 func TestFirstPoliciesComeFromTheMetrics(t *testing.T) {
 	url, dir := metered(t), filepath.Join(t.TempDir(), "limits")
 	out, _ := rlcOutput(t, "init", "--profile", "grpc", "--from-prometheus", url, "--out", dir)
-	if !strings.HasPrefix(out, "geo: written, 13/s in the last day, each caller (3 callers)\n") || !strings.Contains(out, "1 file written") || !strings.Contains(out, "look: there is data of 1w ago") {
+	if !strings.HasPrefix(out, "geo: written, 13/s in the last day, each caller (3 callers)\n") || !strings.Contains(out, "1 file written") || !strings.Contains(out, "look: there is data of 7d ago") {
 		t.Errorf("told:\n%s", out)
 	}
 	policy, err := os.ReadFile(filepath.Join(dir, "services/geo/policy.yaml"))
