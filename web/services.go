@@ -92,6 +92,9 @@ func (s *server) services(v *visit) error {
 	view.Verdict = servicesVerdict(where, rows, tight, dropping, waits{virtual: virtual}.storms(), age)
 	if len(rows) == 0 {
 		view.Empty = s.servicesEmpty(filter, all)
+		if all == 0 && !s.empty() {
+			view.Verdict = []ui.Part{{Text: "No service is listed yet."}}
+		}
 	}
 	return s.render(v, http.StatusOK, ui.ServicesPage(f, view))
 }
@@ -105,6 +108,9 @@ func (s *server) servicesEmpty(f rlc.ServiceFilter, all int) *ui.Empty {
 	}
 	if s.empty() {
 		return s.firstStep()
+	}
+	if _, c := s.Truths.Desired(); c != nil {
+		return &ui.Empty{Title: "Not summed up yet", Reason: "The config repository has " + plural(len(c.Services)+len(c.Broken), "service", "services") + "; the list has them as soon as they are summed up, within seconds of their first reading.", Fix: ui.Link{Text: "Runs", URL: "/runs"}}
 	}
 	return &ui.Empty{
 		Title: "No services yet", Reason: "A service is a folder in the config repository. Six lines are enough for a first policy.",

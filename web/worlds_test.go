@@ -185,3 +185,11 @@ func TestWithTheRecordsAwayPagesThatReadNoneOfThemAreThere(t *testing.T) {
 		}
 	}
 }
+
+// A list that is still empty denies no service that the config repository has.
+func TestAListThatIsNotSummedUpDeniesNoService(t *testing.T) {
+	holds(t, worlds["first"](t), "/services", "No service is listed yet.", "Not summed up yet", "The config repository has 1 service;")
+	holds(t, worlds["first"](t), "/", "No run has looked at a service yet.")
+	holds(t, worlds["fresh"](t), "/services", "The first step: a policy for one service")
+	holds(t, worlds["fresh"](t), "/", "There is no service yet.")
+}
