@@ -160,7 +160,7 @@ func (s *server) fail(v *visit, err error) {
 	}
 }
 
-// resend are the fields of a form that was refused before anybody looked at it, so that
+// resend are the fields of a form that met no session or no answer in time, so that
 // it can be sent again when somebody has signed in or the server answers: nobody types
 // anything twice. A form that another site sent is not kept: it is not the person's own.
 func (v *visit) resend() (fields []ui.Field) {
